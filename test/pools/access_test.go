@@ -26,7 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// ownerOf is somebody who may do everything in the namespace of a tenant, and nothing elsewhere.
+// ownerOf returns a client of a user with all rights in the namespace of a tenant, and none elsewhere.
 func (s *scenario) ownerOf(t *testing.T, tenant string) client.Client {
 	t.Helper()
 	namespace, user := s.tenant(tenant), "owner-of-"+s.tenant(tenant)
@@ -64,7 +64,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// A tenant who may do everything in his namespace gets no more than his quota by it.
+// TestQuotaBypass checks that a tenant with all rights in its namespace cannot exceed its quota by them.
 func TestQuotaBypass(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a")
@@ -75,7 +75,7 @@ func TestQuotaBypass(t *testing.T) {
 	running := s.running(t, "a", "runs", 1)[0]
 	s.job(t, "a", "waits", work{gpus: 4})
 	s.waits(t, "a", "waits")
-	// Kueue has a pod wait that has no queue.
+	// Kueue keeps a pod without a queue waiting.
 	gated := gpuPod(s.tenant("a"), "gated", 4).Obj()
 	kept := gpuPod(s.tenant("a"), "kept", 4).Finalizer(names.FinalizerMetering).Obj()
 	for _, pod := range []*v1.Pod{gated, kept} {
@@ -92,9 +92,9 @@ func TestQuotaBypass(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// The policy about pods of nobody is asked about each ComputePool.
+	// The policy about pods outside of tenants' namespaces is evaluated for each ComputePool.
 	s.yaml(t, "apiVersion: pool.nvtopo.dev/v1alpha1\nkind: ComputePool\nmetadata: {name: POOL}\nspec: {poolType: gpu, capacity: {total: 1}}\n")
-	// Kueue's finalizer stays: another policy is about that, and which of two refuses is chance.
+	// Kueue's finalizer stays: another policy protects it, and which of the two refuses is random.
 	rest, err := json.Marshal(slices.DeleteFunc(slices.Clone(kept.Finalizers), func(f string) bool { return f == names.FinalizerMetering }))
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestQuotaBypass(t *testing.T) {
 		"a record of what was used":                      {owner, makes(record), "only the pool controller writes what was used"},
 	}
 	for name, tc := range tests {
-		// The API server hears of pools, which one policy is asked about, a moment after they are made.
+		// The API server receives pools, the parameters of one policy, a moment after they are created.
 		s.waitFor(t, name+" is refused", func(ctx context.Context) (bool, string) {
 			err := tc.try(ctx, tc.who)
 			refused := apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
@@ -175,7 +175,7 @@ func TestQuotaBypass(t *testing.T) {
 	}
 }
 
-// makes tries to make an object, which is not kept.
+// makes tries a creation of an object as a dry run.
 func makes(o client.Object) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		copied, _ := o.DeepCopyObject().(client.Object)
@@ -183,7 +183,7 @@ func makes(o client.Object) func(context.Context, client.Client) error {
 	}
 }
 
-// patches tries to change one, which stays as it is.
+// patches tries a patch of an object as a dry run.
 func patches(o client.Object, patch string) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		copied, _ := o.DeepCopyObject().(client.Object)

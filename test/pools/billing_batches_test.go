@@ -21,8 +21,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// batched: what ended long ago goes from records into a batch, which never changes, and counts once: while its
-// invoice is open, once it is final, and when a backup brings a record back. It goes when records do.
+// batched checks that sessions that ended long ago move from records into a batch, which never changes,
+// and are billed once: while the invoice is open, once it is final, and when a backup restores a record.
+// A batch is deleted with the same retention as records.
 func batched(t *testing.T, o *office) {
 	t.Helper()
 	o.batchAfter = time.Hour
@@ -44,7 +45,7 @@ func batched(t *testing.T, o *office) {
 	o.owes(t, "batched", "39.73", "60.27", "0.00")
 	o.waitInvoices(t, "batched", map[string]string{"2026-11": "60.27"})
 
-	// etcd has objects of these kinds as JSON.
+	// etcd stores objects of these kinds as JSON.
 	inBatch := jsonBytes(t, batch) / sessions
 	t.Logf("an ended session takes %d bytes in a record that is not priced yet and %d in a batch of %d", inRecords, inBatch, sessions)
 	if inBatch*3 > inRecords {
@@ -97,7 +98,7 @@ func batched(t *testing.T, o *office) {
 	o.owes(t, "batched", "39.73", "60.27", "0.00")
 }
 
-// waitBatched waits until a tenant's sessions are in one batch, and of its records only the named is there.
+// waitBatched waits until a tenant's sessions are in one batch, and only the named record of it exists.
 func (o *office) waitBatched(t *testing.T, tenant string, sessions int, record string) *poolv1alpha1.UsageBatch {
 	t.Helper()
 	var batches poolv1alpha1.UsageBatchList

@@ -21,8 +21,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
-// rolledUp: the controller puts credits together whose invoices are final, with its own rights; nobody else
-// can, and what is in the opening credit cannot be added once more.
+// rolledUp checks that the controller combines credits with final invoices, with its own rights, that no
+// other account can, and that a combined credit cannot be added again.
 func rolledUp(t *testing.T, o *office) {
 	t.Helper()
 	account := &poolv1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "rolled"}}
@@ -79,8 +79,8 @@ func rolledUp(t *testing.T, o *office) {
 	o.owes(t, "rolled", "659.10", "2.00", "0.00")
 }
 
-// paged: an invoice of 300 lines is two Invoices, which come to what the sessions cost, and each session is
-// on one.
+// paged checks that an invoice of 300 lines is two Invoices, whose sum is the cost of the sessions, and
+// that each session is on one.
 func paged(t *testing.T, o *office) {
 	t.Helper()
 	o.account(t, "paged")

@@ -22,19 +22,18 @@ import (
 )
 
 const (
-	// billingKills is how often the controller is killed in make test; NVTOPO_BILLING_KILLS says
-	// another number.
+	// billingKills is how often the controller is killed in make test; NVTOPO_BILLING_KILLS overrides it.
 	billingKills = 4
-	// jobsPerKill come and go between two kills.
+	// jobsPerKill jobs come and go between two kills.
 	jobsPerKill = 15
-	// killedCents is what an hour of a GPU costs here: so much that a second is some cents.
+	// killedCents is the price of a GPU hour here: so high that a second costs some cents.
 	killedCents = 77777
 )
 
-// Must show 5, on a real API server, with Kueue and the scheduler: while jobs come and go the
-// controller is killed, 20 times in make test-long. Each pod has one record, of the times that its
-// status had, though pods are deleted as soon as they have ended, and the account is billed to the cent
-// what these cost. (pkg/pools/metering has 10 000 sessions, by a clock of its own.)
+// TestBillingKills is "must show" 5, on a real API server, with Kueue and the scheduler: while jobs come
+// and go the controller is killed, 20 times in make test-long. Each pod has one record, with the times of
+// its status, although pods are deleted as soon as they have ended, and the account is billed exactly
+// their cost. (pkg/pools/metering has 10 000 sessions, by a clock of its own.)
 func TestBillingKills(t *testing.T) {
 	kills := billingKills
 	if text := os.Getenv("NVTOPO_BILLING_KILLS"); text != "" {
@@ -49,7 +48,7 @@ func TestBillingKills(t *testing.T) {
 	if err := l.pools.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// Without an election, for whose end the next one would wait 15 s each time.
+	// Without leader election, whose Lease the next one would wait 15 s for each time.
 	controller, err := l.StartPoolController(t.Context(), devcluster.PoolControllerOptions{
 		Binary: testkit.Program(t, "nvtopo-pool-controller"), Args: []string{"--leader-elect=false"},
 	})
@@ -119,7 +118,7 @@ func (s *scenario) deleteEnded(ctx context.Context) {
 	}
 }
 
-// submit makes jobs of one pod each that runs for some seconds.
+// submit creates jobs of one pod each that runs for some seconds.
 func (s *scenario) submit(ctx context.Context, n int) error {
 	if err := s.priorityClass(ctx, 0); err != nil {
 		return err

@@ -32,7 +32,7 @@ metadata: {name: %s}
 spec: {currency: USD, prices: [%s]}`, name, prices))
 }
 
-// accountWith makes an account that names a price book.
+// accountWith creates an account that names a price book.
 func (o *office) accountWith(t *testing.T, tenant, book string, credit poolv1alpha1.Money) {
 	t.Helper()
 	o.apply(t, fmt.Sprintf(`apiVersion: pool.nvtopo.dev/v1alpha1
@@ -41,7 +41,7 @@ metadata: {name: %s, annotations: {pool.nvtopo.dev/price-book: %s}}
 spec: {credits: [{id: c0, amount: %q, at: "2026-11-01T00:00:00Z"}]}`, tenant, book, credit))
 }
 
-// command is what a command of `nvtopo pool` prints.
+// command returns the output of a command of `nvtopo pool`.
 func (o *office) command(t *testing.T, line string) string {
 	t.Helper()
 	var out strings.Builder
@@ -54,8 +54,8 @@ func (o *office) command(t *testing.T, line string) string {
 	return out.String()
 }
 
-// What a session costs is fixed when it ends: a price that is changed in its place, one with validFrom,
-// and a book without any are about what ends later.
+// priceChanged checks that the cost of a session is fixed when it ends: a price that is changed in place,
+// one with validFrom, and a book without prices apply to sessions that end later.
 func priceChanged(t *testing.T, o *office) {
 	t.Helper()
 	o.open(t, 1)
@@ -105,7 +105,8 @@ func priceChanged(t *testing.T, o *office) {
 	}
 }
 
-// An account with something to lose is deleted by nobody who has not said so on it.
+// notDeleted checks that an account with credits or costs can only be deleted after an annotation allows
+// it.
 func notDeleted(t *testing.T, o *office) {
 	t.Helper()
 	o.open(t, 1)
@@ -153,7 +154,8 @@ func notDeleted(t *testing.T, o *office) {
 	}
 }
 
-// An account has its credits, and what was priced, while there is no price book of its name.
+// withoutBook checks that an account keeps its credits and priced costs while its price book does not
+// exist.
 func withoutBook(t *testing.T, o *office) {
 	t.Helper()
 	o.open(t, 1)
@@ -188,10 +190,10 @@ func withoutBook(t *testing.T, o *office) {
 	o.waitInvoices(t, tenant, map[string]string{"2026-11": "2.00"})
 }
 
-// repriced is how many records get a price at once.
+// repriced is the number of records that get a price at once.
 const repriced = 500
 
-// Five hundred records get a price at once, and are written once.
+// pricedAtOnce checks that five hundred records get a price at once, and are written once.
 func pricedAtOnce(t *testing.T, o *office) {
 	t.Helper()
 	const tenant = "many"
@@ -231,7 +233,7 @@ func (o *office) costs(t *testing.T, tenant string, want poolv1alpha1.Money) map
 	return o.versions(t, tenant)
 }
 
-// versions are the resource versions of a tenant's records by name.
+// versions returns the resource versions of a tenant's records by name.
 func (o *office) versions(t *testing.T, tenant string) map[string]string {
 	t.Helper()
 	var list poolv1alpha1.UsageRecordList

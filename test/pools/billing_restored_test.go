@@ -29,8 +29,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/serverclock"
 )
 
-// restored: a record that was restored without its status is not billed until somebody says when its
-// session ended.
+// restored checks that a record that was restored without its status is not billed until the end of its
+// session is set.
 func restored(t *testing.T, o *office) {
 	t.Helper()
 	o.open(t, 1)
@@ -93,7 +93,7 @@ func restored(t *testing.T, o *office) {
 	})
 }
 
-// clockAhead: a leader whose clock is months ahead of the API server's closes no month.
+// clockAhead checks that a leader whose clock is months ahead of the API server's closes no month.
 func clockAhead(t *testing.T, o *office) {
 	t.Helper()
 	local := testingclock.NewFakeClock(time.Now().AddDate(0, 2, 0))

@@ -56,14 +56,14 @@ const (
 	keep  = 90 * 24 * time.Hour
 )
 
-// open runs so many billing controllers at once, all of which believe that they lead, until the
-// test ends or close is called.
+// open runs a number of billing controllers at once, each of which acts as leader, until the test ends or
+// closed is called.
 func (o *office) open(t *testing.T, controllers int) (closed func()) {
 	t.Helper()
 	return o.openAs(t, o.RESTConfig(), controllers)
 }
 
-// openAs is open for a client of its own.
+// openAs is open with another client configuration.
 func (o *office) openAs(t *testing.T, config *rest.Config, controllers int) (closed func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -89,7 +89,7 @@ func (o *office) openAs(t *testing.T, config *rest.Config, controllers int) (clo
 	return closed
 }
 
-// account makes a tenant's account.
+// account creates a tenant's account.
 func (o *office) account(t *testing.T, tenant string, credits ...poolv1alpha1.Money) {
 	t.Helper()
 	account := &poolv1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: tenant}}
@@ -101,7 +101,7 @@ func (o *office) account(t *testing.T, tenant string, credits ...poolv1alpha1.Mo
 	}
 }
 
-// look has the controllers look at an account again: they wait by the real clock.
+// look triggers a reconciliation of an account: the controllers wait by the real clock.
 func (o *office) look(t *testing.T, tenant string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"test/looks":%q}}}`, uuid.NewUUID())
@@ -111,7 +111,7 @@ func (o *office) look(t *testing.T, tenant string) {
 	}
 }
 
-// held records a session of a tenant; one without an end goes on.
+// held records a session of a tenant; one without an end continues.
 func (o *office) held(t *testing.T, tenant, resource string, quantity poolv1alpha1.Decimal, start, end time.Time) *poolv1alpha1.UsageRecord {
 	t.Helper()
 	r := &poolv1alpha1.UsageRecord{
@@ -134,7 +134,7 @@ func (o *office) held(t *testing.T, tenant, resource string, quantity poolv1alph
 	return r
 }
 
-// owes waits until a tenant's account says so.
+// owes waits until a tenant's account has these amounts.
 func (o *office) owes(t *testing.T, tenant, balance, billed, accrued string) {
 	t.Helper()
 	var got poolv1alpha1.TenantAccount
@@ -150,8 +150,7 @@ func (o *office) owes(t *testing.T, tenant, balance, billed, accrued string) {
 	}
 }
 
-// invoices are a tenant's, by the month they are for; each is written as total, with ! if it is
-// final.
+// invoices returns a tenant's invoices, by month; each is written as total, with ! if it is final.
 func (o *office) invoices(ctx context.Context, tenant string) (map[string]string, []poolv1alpha1.Invoice, error) {
 	var list poolv1alpha1.InvoiceList
 	if err := o.List(ctx, &list, client.MatchingFields{"spec.tenant": tenant}); err != nil {
@@ -189,7 +188,7 @@ func november(day, hour int) time.Time {
 	return time.Date(2026, time.November, day, hour, 0, 0, 0, time.UTC)
 }
 
-// The scenarios of billing, on one API server whose clock the test turns.
+// TestBilling runs the scenarios of billing, on one API server with a clock that the test sets.
 func TestBilling(t *testing.T) { //nolint:tparallel // its steps share one clock
 	l := newTestEnv(t)
 	if err := l.pools.Kill(); err != nil {
@@ -228,7 +227,7 @@ func TestBilling(t *testing.T) { //nolint:tparallel // its steps share one clock
 	}
 }
 
-// Scenario 45.
+// charged is scenario 45: sessions are billed to the account.
 func charged(t *testing.T, o *office) {
 	t.Helper()
 	closed := o.open(t, 1)
@@ -265,7 +264,7 @@ func unknownTenant(t *testing.T, o *office) {
 	o.owes(t, "unknown", "-2.00", "2.00", "48.00")
 }
 
-// Scenario 51.
+// unpriced is scenario 51: a resource without a price costs nothing.
 func unpriced(t *testing.T, o *office) {
 	t.Helper()
 	o.open(t, 1)
@@ -282,7 +281,7 @@ func unpriced(t *testing.T, o *office) {
 	}
 }
 
-// Scenario 52.
+// sliced is scenario 52: the price of a part of a GPU.
 func sliced(t *testing.T, o *office) {
 	t.Helper()
 	o.open(t, 1)
@@ -308,7 +307,7 @@ spec: {}`)
 	o.owes(t, "dear", "-5.55", "5.55", "0.00")
 }
 
-// Scenario 49.
+// overMidnight is scenario 49: sessions across the end of a month.
 func overMidnight(t *testing.T, o *office) {
 	t.Helper()
 	o.open(t, 1)
@@ -324,7 +323,7 @@ func overMidnight(t *testing.T, o *office) {
 	o.waitInvoices(t, "night", map[string]string{"2026-12": "80.00"})
 }
 
-// Scenario 50, first half.
+// final is scenario 50, first half: an invoice becomes final.
 func final(t *testing.T, o *office) {
 	t.Helper()
 	o.open(t, 1)
@@ -357,8 +356,8 @@ func final(t *testing.T, o *office) {
 	}
 }
 
-// Scenario 50, second half: all are closed in one second by three controllers that know nothing of
-// each other, and records come in meanwhile.
+// hundred is scenario 50, second half: all months are closed in one second by three controllers without
+// coordination, while records are added.
 func hundred(t *testing.T, o *office) {
 	t.Helper()
 	const tenants = 100
@@ -429,7 +428,7 @@ func retained(t *testing.T, o *office) {
 	}
 	o.clock.SetTime(exported.Add(keep - time.Second))
 	o.look(t, "retained")
-	o.waitInvoices(t, "retained", map[string]string{"2026-11": "2.00!", "2026-12": "2.00!"}) // nobody has exported the second
+	o.waitInvoices(t, "retained", map[string]string{"2026-11": "2.00!", "2026-12": "2.00!"}) // the second is not exported
 	o.get(t, r, r.Namespace, r.Name)
 	o.clock.SetTime(exported.Add(keep))
 	o.look(t, "retained")
@@ -442,7 +441,7 @@ func retained(t *testing.T, o *office) {
 	o.owes(t, "retained", "4.00", "6.00", "0.00")
 }
 
-// What people see of it, by the command.
+// shown checks the output of the commands.
 func shown(t *testing.T, o *office) {
 	t.Helper()
 	o.clock.SetTime(november(40, 0))
@@ -476,8 +475,8 @@ func shown(t *testing.T, o *office) {
 	o.showBills(t)
 }
 
-// showBills is the transcript of what a tenant held and owes. All sessions have ended: how far those
-// that go on are is counted by the real clock.
+// showBills writes the transcript of a tenant's usage and bills. All sessions have ended: the cost of
+// continuing ones depends on the real clock.
 func (o *office) showBills(t *testing.T) {
 	t.Helper()
 	o.account(t, "team-a", "100")

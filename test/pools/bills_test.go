@@ -17,18 +17,18 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// sessionSeen is when a pod held its devices, as the recorder saw it.
+// sessionSeen is the time in which a pod held its devices, as the recorder observed it.
 type sessionSeen struct {
 	tenant, pod string
 	devices     int64
-	start       time.Time // zero where no status says it
+	start       time.Time // zero if no status has it
 	finished    time.Time // of its container
-	forced      time.Time // when it was deleted without grace, before its container had finished
+	forced      time.Time // deletion without grace, before its container had finished
 }
 
-// endedAt reports whether a session may end so: when the container finished, or when the pod was deleted
-// without grace, after which nothing but finalizers keeps it. Of a pod that was gone before anybody said
-// so the end is when that was seen, at any time.
+// endedAt reports whether a session may have this end: the end of the container, or the deletion of the
+// pod without grace, after which only finalizers keep it. A pod that was gone without either ends at the
+// time of that observation, which may be any.
 func (x *sessionSeen) endedAt(end time.Time) bool {
 	nobodySaid := x.finished.IsZero() && x.forced.IsZero()
 	return nobodySaid || end.Equal(x.finished) || end.Equal(x.forced)
@@ -61,7 +61,7 @@ func (a *account) seeSession(pod *v1.Pod) {
 	a.sessions[pod.UID] = now
 }
 
-// accounts gives tenants an account each, of a price book in which a second of a device costs some
+// accounts creates an account for each tenant, with a price book in which a second of a device costs some
 // cents.
 func (s *scenario) accounts(t *testing.T, tenants ...string) {
 	t.Helper()
@@ -77,9 +77,9 @@ spec: {}`, s.tenant(tenant)))
 	}
 }
 
-// billed checks, once no pod of the tenants is left, that each pod that the recorder ever saw bound
-// has one record, of its devices, from its binding to its end, and that each account is billed to the
-// cent what that costs. ordered: the recorder missed nothing.
+// billed checks, once the tenants have no pods, that each pod that the recorder ever saw bound has one
+// record, of its devices, from its binding to its end, and that each account is billed exactly their
+// cost. ordered: the recorder missed no change.
 func (s *scenario) billed(t *testing.T, ordered bool, tenants ...string) {
 	t.Helper()
 	for _, tenant := range tenants {
@@ -115,14 +115,14 @@ func (s *scenario) billed(t *testing.T, ordered bool, tenants ...string) {
 	}
 }
 
-// recorded reports whether a record says what was seen of its pod.
+// recorded reports whether a record agrees with the observed session of its pod.
 func (x *sessionSeen) recorded(t *testing.T, r *poolv1alpha1.UsageRecord) bool {
 	t.Helper()
 	start, end := r.Spec.Start.Time, r.Status.End.Time
 	return x.devices == quantity(t, r) && (x.start.IsZero() || x.start.Equal(start)) && x.endedAt(end) && !end.Before(start) && !end.After(time.Now())
 }
 
-// quantity is how many devices a record is of.
+// quantity returns the number of devices of a record.
 func quantity(t *testing.T, r *poolv1alpha1.UsageRecord) (n int64) {
 	t.Helper()
 	if _, err := fmt.Sscan(string(r.Spec.Quantity), &n); err != nil {
@@ -131,7 +131,7 @@ func quantity(t *testing.T, r *poolv1alpha1.UsageRecord) (n int64) {
 	return n
 }
 
-// endedRecords are a tenant's, once the recorder has no pod of it and all have ended.
+// endedRecords returns a tenant's records, once the recorder has no pod of it and all have ended.
 func (s *scenario) endedRecords(t *testing.T, tenant string) (records []poolv1alpha1.UsageRecord) {
 	t.Helper()
 	s.waitFor(t, "all sessions of "+tenant+" have ended", func(ctx context.Context) (bool, string) {
@@ -139,13 +139,13 @@ func (s *scenario) endedRecords(t *testing.T, tenant string) (records []poolv1al
 		if records, err = s.sessions(ctx, s.tenant(tenant)); err != nil {
 			return false, err.Error()
 		}
-		c := s.counts(tenant) // the recorder may hear later than the API server answers
+		c := s.counts(tenant) // the recorder may lag behind the API server
 		return c.running+c.pending == 0 && allEnded(len(records))(records), fmt.Sprintf("%+v, %s", c, tellSessions(records))
 	})
 	return records
 }
 
-// sessionsSeen are those of a tenant, by the pod.
+// sessionsSeen returns the observed sessions of a tenant, by the pod.
 func (s *scenario) sessionsSeen(tenant string) map[types.UID]sessionSeen {
 	seen := map[types.UID]sessionSeen{}
 	s.recorder.read(s.name, func(a *account) {

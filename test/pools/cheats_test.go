@@ -32,9 +32,9 @@ const cheatPool = `
   - {tenant: POOL-a, limit: 4}
   - {tenant: POOL-b, limit: 16, guaranteed: 16}`
 
-// TestCheats: a tenant with the rights of edit in its namespace gets no more than its limit, and
-// keeps nothing from whose guarantee it is. Each attack is made as far as it is let; the recorder
-// checks the limit at every change of a pod.
+// TestCheats checks that a tenant with the rights of edit in its namespace cannot exceed its limit, and
+// cannot keep devices that are guaranteed to another. Each attack goes as far as it is allowed; the
+// recorder checks the limit at every change of a pod.
 func TestCheats(t *testing.T) {
 	t.Parallel()
 	for name, attack := range map[string]func(*testing.T, *scenario, client.Client){
@@ -63,7 +63,8 @@ func TestCheats(t *testing.T) {
 	}
 }
 
-// editor is somebody with the rights of Kubernetes' role edit in the namespace of tenant a.
+// editor returns a client of a user with the rights of Kubernetes' role edit in the namespace of tenant
+// a.
 func (s *scenario) editor(t *testing.T) client.Client {
 	t.Helper()
 	person := s.personWith(t, "a", "edit", rulesOf(s.clusterRoles(t), "edit"))
@@ -85,19 +86,19 @@ func refused(t *testing.T, err error, want string) {
 	}
 }
 
-// patched is the answer to a patch of a tenant's.
+// patched returns the error of a tenant's patch.
 func patched(t *testing.T, tenant client.Client, o client.Object, patch string) error {
 	t.Helper()
 	copied, _ := o.DeepCopyObject().(client.Object)
 	return tenant.Patch(t.Context(), copied, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-// queued is a pod of tenant a with a queue.
+// queued returns a pod of tenant a with a queue.
 func (s *scenario) queued(name string, gpus int64) *v1.Pod {
 	return gpuPod(s.tenant("a"), name, gpus).Label(kueue.LabelQueue, s.name).Obj()
 }
 
-// tenantJob makes a Job as the tenant.
+// tenantJob creates a Job as the tenant.
 func (s *scenario) tenantJob(t *testing.T, tenant client.Client, job *batchv1.Job) {
 	t.Helper()
 	if err := tenant.Create(t.Context(), job); err != nil {
@@ -114,8 +115,8 @@ func (s *scenario) runs(t *testing.T, pod *v1.Pod) {
 	})
 }
 
-// Kueue names what it counts of a group by the hash that its pods bring, and one with fast admission
-// has as many of its first pod as it says: 15 devices were bound, and 3 counted.
+// alikePods: Kueue groups the pods of a pod group by the hash in their annotations, and a group with fast
+// admission is counted as its first pod times its declared size: 15 devices were bound, and 3 counted.
 func alikePods(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	for i, gpus := range []int64{1, 7, 7} {
@@ -128,7 +129,8 @@ func alikePods(t *testing.T, s *scenario, tenant client.Client) {
 	}
 }
 
-// The pods of a larger slice had a gate until there was quota for it, which the tenant took away.
+// ungatedSlice: the pods of a larger slice had a gate until there was quota for it, which the tenant
+// removed.
 func ungatedSlice(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	job := s.jobObject("a", "slice", &work{gpus: 1, annotations: map[string]string{"kueue.x-k8s.io/elastic-job": "true"}})
@@ -153,8 +155,8 @@ func ungatedSlice(t *testing.T, s *scenario, tenant client.Client) {
 	}
 }
 
-// Kueue leaves a pod alone that does not say that it is Kueue's, also where its devices are
-// guaranteed to another.
+// forgottenPod: Kueue ignores a pod without Kueue's marks, even one whose devices are guaranteed to
+// another tenant.
 func forgottenPod(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	pod := s.queued("borrows", 4)
@@ -163,13 +165,13 @@ func forgottenPod(t *testing.T, s *scenario, tenant client.Client) {
 	}
 	s.runs(t, pod)
 	refused(t, patched(t, tenant, pod, `{"metadata":{"labels":{"kueue.x-k8s.io/managed":null}}}`), "kueue.x-k8s.io/managed: only Kueue writes this")
-	// The other finalizer stays: another policy is about that, and which of two refuses is chance.
+	// The other finalizer stays: another policy protects it, and which of the two refuses is random.
 	refused(t, patched(t, tenant, pod, `{"metadata":{"finalizers":["pool.nvtopo.dev/metering"]}}`), "metadata.finalizers: kueue.x-k8s.io/managed")
 	s.job(t, "b", "guaranteed", work{pods: 4, gpus: 4})
 	s.running(t, "b", "guaranteed", 4)
 }
 
-// A pod that its Job lets go is nobody's for Kueue, and the Job makes another one.
+// leavingPods: Kueue ignores a pod that its Job releases, and the Job creates another one.
 func leavingPods(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	s.tenantJob(t, tenant, s.jobObject("a", "left", &work{gpus: 4}))
@@ -182,7 +184,7 @@ func leavingPods(t *testing.T, s *scenario, tenant client.Client) {
 	refused(t, tenant.Create(t.Context(), job), "spec.manualSelector")
 }
 
-// The pods of a Job that is deleted with Orphan run on, and its quota is free.
+// orphanedPods: the pods of a Job that is deleted with Orphan run on, and its quota is free.
 func orphanedPods(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	first := s.jobObject("a", "first", &work{gpus: 4})
@@ -194,7 +196,7 @@ func orphanedPods(t *testing.T, s *scenario, tenant client.Client) {
 	s.tenantJob(t, tenant, s.jobObject("a", "second", &work{gpus: 4}))
 }
 
-// Kueue gives back the quota of a job that is being deleted, and the pods of one that a finalizer
+// keptJob: Kueue returns the quota of a job that is being deleted, and the pods of one that a finalizer
 // keeps run on.
 func keptJob(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
@@ -218,8 +220,9 @@ func keptJob(t *testing.T, s *scenario, tenant client.Client) {
 	s.tenantJob(t, tenant, s.jobObject("a", "second", &work{gpus: 4}))
 }
 
-// The scheduler evicts pods for one of a higher PriorityClass. Here tenant b's protected job leaves
-// two devices on each machine, so that four in one pod have quota, and a place only without it.
+// criticalPods: the scheduler evicts pods for one of a higher PriorityClass. Here tenant b's protected
+// job leaves two devices on each machine, so that four in one pod have quota, and a place only without
+// that job.
 func criticalPods(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	s.elasticJob(t, "b", "protected", `
@@ -253,8 +256,8 @@ spec:
 	}
 }
 
-// Kueue stops a job that runs with more pods than it counted, once they have started. A job that is
-// suspended by the same change waits for quota anew.
+// largerJob: Kueue stops a job that runs with more pods than it counted, once they have started. A job
+// that is suspended by the same change waits for quota again.
 func largerJob(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	job := s.jobObject("a", "grows", &work{gpus: 1})
@@ -268,8 +271,8 @@ func largerJob(t *testing.T, s *scenario, tenant client.Client) {
 	s.running(t, "a", "grows", 4)
 }
 
-// Once one of them has ended, Kueue gives back the quota of as many pods as parallelism is above
-// what is left to do, and these run on: 7 devices were bound.
+// reclaimedPods: once one of them has ended, Kueue returns the quota of as many pods as parallelism
+// exceeds the remaining completions, and these run on: 7 devices were bound.
 func reclaimedPods(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	job := s.jobObject("a", "ends", &work{gpus: 1})

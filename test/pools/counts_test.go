@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// counts is what a tenant has: by the recorder, which hears of everything in its order, and
-// a moment late.
+// counts are a tenant's numbers from the recorder, which sees all changes in their order, and a moment
+// late.
 type counts struct {
-	bound    int64 // devices of bound pods that are not about to go
+	bound    int64 // devices of bound pods that are not terminating
 	running  int   // pods
-	pending  int   // pods without a node, or that do not run yet
+	pending  int   // pods without a node, or not yet running
 	admitted int   // jobs with quota
 	waiting  int   // jobs without
 }
@@ -50,7 +50,7 @@ func (s *scenario) counts(tenant string) (c counts) {
 	return c
 }
 
-// waitBound waits until tenants hold so many devices, by the short names of the tenants.
+// waitBound waits until tenants hold these numbers of devices, by the short names of the tenants.
 func (s *scenario) waitBound(t *testing.T, want map[string]int64) {
 	t.Helper()
 	s.waitFor(t, fmt.Sprintf("%s holds %v", s.name, want), func(context.Context) (bool, string) {
@@ -59,7 +59,7 @@ func (s *scenario) waitBound(t *testing.T, want map[string]int64) {
 	})
 }
 
-// bound is how many devices tenants hold.
+// bound returns the numbers of devices that tenants hold.
 func (s *scenario) bound(tenants ...string) map[string]int64 {
 	out := map[string]int64{}
 	for _, tenant := range tenants {
@@ -68,7 +68,7 @@ func (s *scenario) bound(tenants ...string) map[string]int64 {
 	return out
 }
 
-// evictions are those of the scenario so far, in their order.
+// evictions returns the evictions of the scenario so far, in their order.
 func (s *scenario) evictions() (out []eviction) {
 	s.recorder.read(s.name, func(a *account) { out = slices.Clone(a.evictions) })
 	return out
@@ -85,8 +85,8 @@ func (s *scenario) evicted(tenant string) map[string]int {
 	return out
 }
 
-// evictedAfterPause counts the evictions of jobs that had paused. The others say nothing of the check:
-// Kueue may put a job back before it is told to pause it, and the job is evicted once more.
+// evictedAfterPause counts the evictions of jobs that had paused. The others do not concern the check:
+// Kueue may requeue a job before it is told to pause it, and the job is evicted once more.
 func (s *scenario) evictedAfterPause() (n int) {
 	for _, e := range s.evictions() {
 		if e.afterPause {
@@ -96,7 +96,7 @@ func (s *scenario) evictedAfterPause() (n int) {
 	return n
 }
 
-// describe says what the scenario is like, for a test that fails.
+// describe describes the scenario, for a test that fails.
 func (s *scenario) describe() string {
 	var b strings.Builder
 	s.recorder.read(s.name, func(a *account) {

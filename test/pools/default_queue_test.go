@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// What somebody changes of the queue of jobs that name none, adds to it or deletes is put right, and
-// jobs pass. The queue is that of all, so the test has a cluster of its own.
+// TestDefaultQueue checks that edits, additions and deletions of the queue for jobs without one are
+// reverted, and that jobs pass. The queue belongs to all tenants, so the test has a cluster of its own.
 func TestDefaultQueue(t *testing.T) {
 	s := newScenarioOn(t, newTestEnv(t), dgx(1)...)
 	s.tenants(t, "a")
@@ -45,8 +45,8 @@ func TestDefaultQueue(t *testing.T) {
 	s.running(t, "a", "no-devices", 1)
 }
 
-// waitDefaultQueue waits until the queue takes jobs, is as it was before, if that is not nil, and
-// another object than gone. It returns it.
+// waitDefaultQueue waits until the queue accepts jobs, equals before, unless that is nil, and has another
+// UID than gone, and returns it.
 func (s *scenario) waitDefaultQueue(t *testing.T, before *kueue.ClusterQueue, gone types.UID) *kueue.ClusterQueue {
 	t.Helper()
 	queue := &kueue.ClusterQueue{}

@@ -16,7 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/remotesession"
 )
 
-// Remote sessions can be tried on the cluster of nvtopo-devcluster up --pools.
+// TestDevclusterSessions checks that remote sessions can be tried on the cluster of nvtopo-devcluster up
+// --pools.
 func TestDevclusterSessions(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

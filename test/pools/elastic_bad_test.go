@@ -25,8 +25,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/refusal"
 )
 
-// ill waits until a condition of an ElasticJob says what is wrong. The job is read as it is: its
-// template may be none.
+// ill waits until a condition of an ElasticJob reports a fault. The job is read unstructured: its
+// template may be invalid.
 func (s *scenario) ill(t *testing.T, tenant, name, kind, reason, says string) {
 	t.Helper()
 	s.waitFor(t, fmt.Sprintf("%s has %s %s", name, kind, reason), func(ctx context.Context) (bool, string) {
@@ -43,8 +43,8 @@ func (s *scenario) ill(t *testing.T, tenant, name, kind, reason, says string) {
 	})
 }
 
-// What cannot be made of a job is said in its status, by field and object, and keeps nobody else
-// from running.
+// TestImpossibleJob checks that the fault of a job that cannot be created is in its status, with field
+// and object, and that other jobs run.
 func TestImpossibleJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
@@ -85,7 +85,7 @@ spec:
 	}
 }
 
-// A Job of somebody else's that has the name stays as it is, and is named.
+// TestForeignJob checks that another user's Job with the name stays unchanged, and is reported.
 func TestForeignJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
@@ -107,8 +107,8 @@ func TestForeignJob(t *testing.T) {
 	}
 }
 
-// The scheduler may evict an extra for a pod that needs the place. The extra gives its quota back
-// then, and comes back when there is room; the base never notices.
+// TestEvictedExtraQuota checks that an extra that the scheduler evicts for another pod returns its quota,
+// and comes back when there is room; the base is not affected.
 func TestEvictedExtraQuota(t *testing.T) {
 	s := newScenario(t, dgx(3)...)
 	s.pool(t, `
@@ -121,7 +121,7 @@ func TestEvictedExtraQuota(t *testing.T) {
 	s.scaledTo(t, "a", "train", 2)
 	base := uids(s.pods(t, "a", names.BaseJob("train")))
 
-	// Two pods of nobody's take what is reserved, and the place of the extra.
+	// Two pods outside of tenants' namespaces take the reserved devices, and the place of the extra.
 	for i := range 2 {
 		pod := gpuPod(s.tenant("system"), fmt.Sprintf("free-%d", i), 8).NodeSelector(map[string]string{poolv1alpha1.LabelPool: s.name}).Obj()
 		if err := s.Create(t.Context(), pod); err != nil {
@@ -143,7 +143,7 @@ func TestEvictedExtraQuota(t *testing.T) {
 	}
 }
 
-// A deleted job leaves nothing behind, however it stands.
+// TestDeletedJob checks that a deleted job leaves nothing behind, in any state.
 func TestDeletedJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
@@ -168,8 +168,8 @@ func TestDeletedJob(t *testing.T) {
 	}
 }
 
-// TestRefusedJob: what the API server refuses a job is in its status, not that it waits for quota, and
-// the job starts once it is let.
+// TestRefusedJob checks that a refusal by the API server is in a job's status, instead of a wait for
+// quota, and that the job starts once it is allowed.
 func TestRefusedJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")

@@ -20,15 +20,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// oneQueuePool is a pool of one queue of some policy.
+// oneQueuePool is a pool of one queue with a policy.
 const oneQueuePool = `
   poolType: gpu
   capacity: {total: 8}
   defaultQuota: {}
   queues: [{name: q, policy: %s}]`
 
-// Scenario 11: in a queue of the policy fifo a job that does not fit holds back those behind it,
-// whatever their priority; in one of the policy priority it does not.
+// TestFIFOAndPriority is scenario 11: in a queue of the policy fifo a job that does not fit holds back
+// later ones of any priority; in one of the policy priority it does not.
 func TestFIFOAndPriority(t *testing.T) {
 	t.Parallel()
 	for policy, passes := range map[string]bool{"fifo": false, "priority": true} {
@@ -66,7 +66,7 @@ func TestFIFOAndPriority(t *testing.T) {
 	}
 }
 
-// Scenario 12: of jobs that wait the one of the highest priority is next.
+// TestPriorityOrder is scenario 12: of the waiting jobs the one of the highest priority is next.
 func TestPriorityOrder(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(oneQueuePool, "priority"), "a")
@@ -83,8 +83,8 @@ func TestPriorityOrder(t *testing.T) {
 		s.phase(t, "a", next, poolv1alpha1.JobRunning)
 		before = next
 	}
-	// Kueue tries waiting jobs one by one. If quota comes free meanwhile, the next one has it until
-	// one of a higher priority takes it back.
+	// Kueue tries waiting jobs one by one. If quota comes free meanwhile, the next one has it until one of a
+	// higher priority preempts it.
 	early := map[string]bool{}
 	for _, e := range s.evictions() {
 		if e.reason != kueue.EvictedByPreemption {
@@ -103,8 +103,8 @@ func TestPriorityOrder(t *testing.T) {
 	}
 }
 
-// Scenario 16: jobs of a queue that must not preempt have nobody evicted. Scenario 26: nor does a
-// job that could not start anyway.
+// TestVainEviction is scenario 16: jobs of a queue that must not preempt evict no other job; and scenario
+// 26: nor does a job that could not start anyway.
 func TestVainEviction(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, `
@@ -134,8 +134,8 @@ func TestVainEviction(t *testing.T) {
 	s.phase(t, "a", "lower", poolv1alpha1.JobRunning)
 }
 
-// Scenario 19: a tenant takes back what it is guaranteed, from the lowest of those who borrowed
-// it, and no more.
+// TestReclaimOrder is scenario 19: a tenant reclaims its guarantee from the lowest borrowers, and no
+// more.
 func TestReclaimOrder(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.pool(t, `
@@ -195,8 +195,8 @@ func byPrefix(evicted map[string]int) map[string]int {
 	return out
 }
 
-// Scenario 23: within a tenant the lowest goes first, and equals never have each other evicted.
-// Scenario 24: who is evicted goes through the phases, and runs again when there is room.
+// TestPreemptedJobPhases is scenario 23: within a tenant the lowest goes first, and equals never evict
+// each other; and scenario 24: an evicted job goes through the phases, and runs again when there is room.
 func TestPreemptedJobPhases(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")

@@ -26,7 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// pool makes a pool, and tenants that are in it, and waits until it admits jobs.
+// pool creates a pool with tenants, and waits until it admits jobs.
 func (s *scenario) pool(t *testing.T, spec string, tenants ...string) {
 	t.Helper()
 	s.tenants(t, tenants...)
@@ -34,7 +34,7 @@ func (s *scenario) pool(t *testing.T, spec string, tenants ...string) {
 	s.ready(t)
 }
 
-// single makes an ElasticJob of one replica that never grows.
+// single creates an ElasticJob of one replica that never grows.
 func (s *scenario) single(t *testing.T, tenant, name string, gpus, priority int, queue string) {
 	t.Helper()
 	more := ""
@@ -52,7 +52,7 @@ func (s *scenario) phase(t *testing.T, tenant, name string, phase poolv1alpha1.J
 	s.waitElastic(t, tenant, name, "is "+string(phase), func(st *poolv1alpha1.ElasticJobStatus) bool { return st.Phase == phase })
 }
 
-// scaledTo waits until an ElasticJob has so many replicas, all of them ready.
+// scaledTo waits until an ElasticJob has a number of replicas, all of them ready.
 func (s *scenario) scaledTo(t *testing.T, tenant, name string, replicas int32) {
 	t.Helper()
 	s.waitElastic(t, tenant, name, fmt.Sprintf("has %d replicas that are ready", replicas), func(st *poolv1alpha1.ElasticJobStatus) bool {
@@ -75,7 +75,7 @@ func (s *scenario) condition(t *testing.T, tenant, name, kind string, status met
 	return message
 }
 
-// noQuota waits until an ElasticJob says that Kueue has looked for quota and found too little.
+// noQuota waits until an ElasticJob reports that Kueue has looked for quota and found too little.
 func (s *scenario) noQuota(t *testing.T, tenant, name string) {
 	t.Helper()
 	s.waitElastic(t, tenant, name, "waits for quota", func(st *poolv1alpha1.ElasticJobStatus) bool {
@@ -103,7 +103,7 @@ func (s *scenario) change(t *testing.T, tenant, name, patch string) {
 	}
 }
 
-// extras are the names of the extra Jobs of an ElasticJob, sorted.
+// extras returns the names of the extra Jobs of an ElasticJob, sorted.
 func (s *scenario) extras(t *testing.T, tenant, name string) (out []string) {
 	t.Helper()
 	var list batchv1.JobList
@@ -118,8 +118,8 @@ func (s *scenario) extras(t *testing.T, tenant, name string) (out []string) {
 	return out
 }
 
-// nextSecond waits until what happens now has another time than what happened before: the API
-// has whole seconds, and Kueue has no order for what is of one second.
+// nextSecond waits until later events have another time than earlier ones: the API has whole seconds, and
+// Kueue does not order events of one second.
 func nextSecond(t *testing.T) {
 	t.Helper()
 	from := time.Now()
@@ -128,7 +128,7 @@ func nextSecond(t *testing.T) {
 	})
 }
 
-// phases hears of every phase that an ElasticJob is in, until the test ends.
+// phases records every phase of an ElasticJob, until the test ends.
 type phases struct {
 	mu   sync.Mutex
 	seen []poolv1alpha1.JobPhase // each differs from the one before; guarded by mu
@@ -172,7 +172,7 @@ func (s *scenario) watchPhases(t *testing.T, tenant, name string) *phases {
 	return p
 }
 
-// rawConditions are those of an ElasticJob whatever its template is.
+// rawConditions returns the conditions of an ElasticJob, even if its template is invalid.
 func (s *scenario) rawConditions(ctx context.Context, tenant, name string) ([]metav1.Condition, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(poolv1alpha1.SchemeGroupVersion.WithKind(poolv1alpha1.ElasticJobKind))

@@ -25,14 +25,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// onePool is a pool of which tenant a may have all, and protect all.
+// onePool is a pool of which tenant a may use and protect all devices.
 const onePool = `
   poolType: gpu
   capacity: {total: %[1]d}
   quotas: [{tenant: POOL-a, protectedLimit: %[1]d}]`
 
-// Scenario 27: a job that is alone grows to its maximum. Scenario 34: kubectl scale takes the
-// highest replicas away, and the end of the base all others.
+// TestElasticJobLife is scenario 27: a job without competitors grows to its maximum; and scenario 34:
+// kubectl scale removes the highest replicas, and the end of the base all others.
 func TestElasticJobLife(t *testing.T) {
 	s := newScenario(t, dgx(7)...)
 	s.pool(t, fmt.Sprintf(onePool, 56), "a")
@@ -69,7 +69,7 @@ func TestElasticJobLife(t *testing.T) {
 	s.events(t, "a", "train", elasticjob.EventStarted, elasticjob.EventGrown, elasticjob.EventShrunk, elasticjob.EventCompleted)
 }
 
-// logGrowth says how long after the job was made its last pod started.
+// logGrowth logs how long after the job's creation its last pod started.
 func (s *scenario) logGrowth(t *testing.T, tenant, name string) {
 	t.Helper()
 	made := s.elastic(t, tenant, name).CreationTimestamp.Time
@@ -82,7 +82,7 @@ func (s *scenario) logGrowth(t *testing.T, tenant, name string) {
 	t.Logf("the last replica started %v after the job was made", last.Sub(made))
 }
 
-// scale does what kubectl scale does.
+// scale scales a job as kubectl scale does.
 func (s *scenario) scale(t *testing.T, tenant, name string, replicas int32) {
 	t.Helper()
 	job := s.elastic(t, tenant, name)
@@ -92,7 +92,7 @@ func (s *scenario) scale(t *testing.T, tenant, name string, replicas int32) {
 	}
 }
 
-// events waits until there were events of all those reasons about an ElasticJob.
+// events waits until events of all these reasons about an ElasticJob exist.
 func (s *scenario) events(t *testing.T, tenant, name string, reasons ...string) {
 	t.Helper()
 	s.waitFor(t, fmt.Sprintf("there are events %v", reasons), func(ctx context.Context) (bool, string) {
@@ -120,8 +120,8 @@ func uids(pods []*v1.Pod) []types.UID {
 	return out
 }
 
-// An autoscaler reads replicas and the selector of the scale subresource, and counts the pods
-// that the selector picks.
+// TestScaleSubresource checks the replicas and the selector of the scale subresource, by which an
+// autoscaler counts the pods.
 func TestScaleSubresource(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
@@ -144,7 +144,7 @@ func TestScaleSubresource(t *testing.T) {
 	}
 }
 
-// Scenario 29: beyond the tenant's limit nothing grows, and the job says why.
+// TestElasticJobLimit is scenario 29: no job grows beyond the tenant's limit, and the job reports why.
 func TestElasticJobLimit(t *testing.T) {
 	s := newScenario(t, dgx(5)...)
 	s.pool(t, `
@@ -165,7 +165,8 @@ func TestElasticJobLimit(t *testing.T) {
 	}
 }
 
-// Scenario 31: what is spare goes to the job of the higher priority, whoever came first.
+// TestGrowthPriority is scenario 31: spare devices go to the job of the higher priority, in either order
+// of creation.
 func TestGrowthPriority(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.pool(t, `
@@ -189,7 +190,8 @@ func TestGrowthPriority(t *testing.T) {
 	}
 }
 
-// suspend gives everything back, and the job goes on when it is resumed.
+// TestSuspendedJob checks that suspend returns all devices, and that the job continues when it is
+// resumed.
 func TestSuspendedJob(t *testing.T) {
 	t.Parallel()
 	for name, preemptible := range map[string]bool{"that may be preempted": true, "that may not": false} {
@@ -215,7 +217,7 @@ func TestSuspendedJob(t *testing.T) {
 	}
 }
 
-// maxRunSeconds ends a job as failed, and what it held is free.
+// TestMaxRunSeconds checks that maxRunSeconds ends a job as failed, and frees its devices.
 func TestMaxRunSeconds(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
@@ -244,7 +246,7 @@ func TestMaxRunSeconds(t *testing.T) {
 	})
 }
 
-// A job that a person stops stays so until a person has it run again.
+// TestStoppedWorkload checks that a job that a user stops stays so until a user starts it again.
 func TestStoppedWorkload(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.pool(t, fmt.Sprintf(onePool, 8), "a")
@@ -270,8 +272,8 @@ func TestStoppedWorkload(t *testing.T) {
 	s.phase(t, "a", "train", poolv1alpha1.JobRunning)
 }
 
-// The requirement's own job, in a pool of this scenario: its ranks are in its command, so that it
-// stays at minReplicas although the pool has room, and it is protected.
+// TestRequirementJobMinimum runs the requirement's own job, in a pool of this scenario: its ranks are in
+// its command, so that it stays at minReplicas although the pool has room, and it is protected.
 func TestRequirementJobMinimum(t *testing.T) {
 	s := newScenario(t, dgx(6)...)
 	s.pool(t, fmt.Sprintf(onePool, 48), "a")
@@ -294,7 +296,7 @@ func TestRequirementJobMinimum(t *testing.T) {
 	s.ranked(t, s.pods(t, "a", names.BaseJob("llm-training")))
 }
 
-// ranked checks that pods are a gang and know their place in it.
+// ranked checks that pods form a gang and have their ranks.
 func (s *scenario) ranked(t *testing.T, pods []*v1.Pod) {
 	t.Helper()
 	seen := map[string]bool{}

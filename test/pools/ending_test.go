@@ -26,15 +26,15 @@ const fourOfSixteen = `
   capacity: {total: 16}
   quotas: [{tenant: POOL-a, limit: 4}, {tenant: POOL-b, guaranteed: 4}]`
 
-// slowJob is a Job of one pod of 4 GPUs that may take so long to end.
+// slowJob returns a Job of one pod of 4 GPUs with a grace period.
 func (s *scenario) slowJob(name string, seconds int64) *batchv1.Job {
 	job := s.jobObject("a", name, &work{gpus: 4})
 	job.Spec.Template.Spec.TerminationGracePeriodSeconds = &seconds
 	return job
 }
 
-// holds is how many devices the pods of a tenant have that are bound and have not ended, also while
-// they are ending.
+// holds returns the number of devices of a tenant's bound pods that have not ended, terminating ones
+// included.
 func (s *scenario) holds(t *testing.T, tenant string) (n int64) {
 	t.Helper()
 	for _, p := range s.podsOf(t, tenant) {
@@ -45,8 +45,8 @@ func (s *scenario) holds(t *testing.T, tenant string) (n int64) {
 	return n
 }
 
-// A tenant that makes a job, deletes it and makes the next never holds more than its limit, however
-// long the pods take to end: what is ending counts until it is gone.
+// TestEndingPodsCount checks that a tenant that creates a job, deletes it and creates the next never
+// holds more than its limit, however long the pods take to end: terminating pods are included.
 func TestEndingPodsCount(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.pool(t, fourOfSixteen, "a", "b")
@@ -89,7 +89,8 @@ func TestEndingPodsCount(t *testing.T) {
 	}
 }
 
-// A tenant's pod takes no longer to end than its pool allows, whoever makes, deletes or evicts it.
+// TestGracePeriodBound checks that a tenant's pod takes no longer to end than its pool allows, for every
+// user and every way of deletion.
 func TestGracePeriodBound(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.pool(t, fourOfSixteen, "a")

@@ -35,8 +35,8 @@ import (
 )
 
 const (
-	// patience is how long the programs may take for what takes them a second, and the start of a
-	// cluster, which takes half a minute.
+	// patience bounds the programs' steps, which take about a second, and the start of a cluster, which
+	// takes half a minute.
 	patience = 5 * time.Minute
 
 	fieldOwner        = "test"
@@ -44,8 +44,8 @@ const (
 	controllerAccount = release.Namespace + "/nvtopo-pool-controller"
 )
 
-// testEnv is a cluster without nodes, with Kueue, the scheduler and the pool controller as
-// they are shipped.
+// testEnv is a cluster without nodes, with Kueue, the scheduler and the pool controller as they are
+// shipped.
 type testEnv struct {
 	*devcluster.Cluster
 	client.Client // as the administrator, and without a cache
@@ -61,7 +61,7 @@ var shared struct {
 	once sync.Once
 	env  *testEnv
 	err  error
-	stop func() // keeping its programs running
+	stop func() // stops the restarts of its programs
 }
 
 func stopShared() error {
@@ -72,7 +72,7 @@ func stopShared() error {
 	return shared.env.end()
 }
 
-// programs are what a testEnv runs.
+// programs are the paths of the programs that a testEnv runs.
 type programs struct{ kwok, scheduler, controller, kueue, kueueConfig string }
 
 func findPrograms(t *testing.T) programs {
@@ -84,7 +84,7 @@ func findPrograms(t *testing.T) programs {
 	}
 }
 
-// sharedEnv is the cluster that the tests of the package have together.
+// sharedEnv returns the cluster that the tests of the package share.
 func sharedEnv(t *testing.T) *testEnv {
 	t.Helper()
 	p := findPrograms(t)
@@ -99,8 +99,8 @@ func sharedEnv(t *testing.T) *testEnv {
 	return shared.env
 }
 
-// newTestEnv is a cluster of the test's own: for one that kills programs, or changes what all tenants
-// have together. The test runs beside others.
+// newTestEnv returns a cluster of the test's own, for a test that kills programs or changes objects that
+// all tenants share. The test runs in parallel with others.
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	t.Parallel()
@@ -116,15 +116,15 @@ func newTestEnv(t *testing.T) *testEnv {
 	return l
 }
 
-// end stops the cluster. It is an error if the pool controller was ever refused something that
-// its role, or a policy, should have let it do, or if a program crashed.
+// end stops the cluster. It is an error if the pool controller was ever refused a request that its role,
+// or a policy, should have allowed, or if a program crashed.
 func (e *testEnv) end() error {
 	e.stop()
 	return errors.Join(e.Stop(), e.refusals.err(), e.crashes.err())
 }
 
 func boot(ctx context.Context, p programs) (_ *testEnv, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience) // with the waits in it
+	ctx, cancel := context.WithTimeout(ctx, 2*patience) // includes the waits below
 	defer cancel()
 	crashes := newCrashes(testkit.Log())
 	c, err := demo.Boot(ctx, &demo.Options{
@@ -159,8 +159,8 @@ func boot(ctx context.Context, p programs) (_ *testEnv, err error) {
 	return l, l.waitCollector(ctx)
 }
 
-// waitCollector waits until the garbage collector knows ElasticJobs. It hears of new kinds some time
-// after they are there, and comes back to what it could not judge before ever more seldom.
+// waitCollector waits until the garbage collector knows ElasticJobs. It discovers new kinds late, and
+// retries unknown owners with growing pauses.
 func (e *testEnv) waitCollector(ctx context.Context) error {
 	orphan := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name: "orphan", Namespace: metav1.NamespaceDefault,
@@ -171,7 +171,7 @@ func (e *testEnv) waitCollector(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, 2*time.Second, patience, true, func(ctx context.Context) (bool, error) {
 		err := e.Create(ctx, orphan.DeepCopy())
 		if apierrors.IsAlreadyExists(err) {
-			err = e.Delete(ctx, orphan.DeepCopy()) // the next one is judged anew
+			err = e.Delete(ctx, orphan.DeepCopy()) // the next one is judged from the start
 			return false, client.IgnoreNotFound(err)
 		}
 		if err != nil {
@@ -184,7 +184,7 @@ func (e *testEnv) waitCollector(ctx context.Context) error {
 	})
 }
 
-// kinds are those that the tests read and write.
+// kinds returns the scheme of the kinds that the tests read and write.
 func kinds() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(s), kueue.AddToScheme(s), poolv1alpha1.AddToScheme(s), topologyv1alpha1.AddToScheme(s)); err != nil {
@@ -193,8 +193,7 @@ func kinds() *runtime.Scheme {
 	return s
 }
 
-// record has the recorder hear of every change of pods, Jobs, Workloads and ClusterQueues, until
-// stop is called.
+// record makes the recorder watch pods, Jobs, Workloads and ClusterQueues, until stop is called.
 func (e *testEnv) record(ctx context.Context) (stop context.CancelFunc, err error) {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
@@ -234,7 +233,7 @@ func (e *testEnv) apply(t *testing.T, text string) {
 	}
 }
 
-// tryApply is apply for what may be refused.
+// tryApply is apply for objects that may be refused.
 func (e *testEnv) tryApply(ctx context.Context, text string) error {
 	for document := range strings.SplitSeq(text, "\n---\n") {
 		o := &unstructured.Unstructured{}
@@ -256,7 +255,7 @@ func (e *testEnv) applyObject(ctx context.Context, o *unstructured.Unstructured)
 	return nil
 }
 
-// get reads an object, which has to be there.
+// get reads an object, which has to exist.
 func (e *testEnv) get(t *testing.T, o client.Object, namespace, name string) {
 	t.Helper()
 	if err := e.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
@@ -264,7 +263,7 @@ func (e *testEnv) get(t *testing.T, o client.Object, namespace, name string) {
 	}
 }
 
-// remove deletes an object, with what it owns, if it is there.
+// remove deletes an object and its dependents, if it exists.
 func (e *testEnv) remove(t *testing.T, o client.Object) {
 	t.Helper()
 	if err := e.Delete(t.Context(), o, client.PropagationPolicy("Background")); err != nil && !apierrors.IsNotFound(err) {

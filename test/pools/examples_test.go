@@ -14,8 +14,9 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// The example with the requirement's three queues, as it is applied: each queue has its guarantee,
-// and with jobs waiting in all of them the other 16 GPUs are shared by the weights 100, 50 and 10.
+// TestQueuesExample applies the example with the requirement's three queues: each queue has its
+// guarantee, and with jobs waiting in all of them the other 16 GPUs are shared by the weights 100, 50 and
+// 10.
 func TestQueuesExample(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b")
@@ -37,7 +38,7 @@ func TestQueuesExample(t *testing.T) {
 	if diff := cmp.Diff(want, shares(s.status(t))); diff != "" {
 		t.Fatalf("the shares of the pool that was applied (-want +got):\n%s", diff)
 	}
-	// Jobs of the queue that has nobody evicted come first: it would get nothing of a full pool.
+	// Jobs of the queue that does not preempt come first: it would get nothing of a full pool.
 	for _, w := range []struct {
 		tenant, queue string
 		jobs          int

@@ -14,7 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/inspect/explain"
 )
 
-// A job waits for quota that another holds: the command says so, and names the other.
+// TestQuotaWaitExplanation checks that the command names the job that holds the quota another job waits
+// for.
 func TestQuotaWaitExplanation(t *testing.T) {
 	t.Parallel()
 	s := newNamedScenario(t, sharedEnv(t), "team", dgx(2)...)
@@ -53,7 +54,7 @@ func TestQuotaWaitExplanation(t *testing.T) {
 	shown.Compare(t)
 }
 
-// explained is what the command says of a job.
+// explained returns the command's explanation of a job.
 func (s *scenario) explained(ctx context.Context, tenant, job string) (*explain.Explanation, error) {
 	var out strings.Builder
 	cmd := cli.New("nvtopo")

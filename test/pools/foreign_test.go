@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// foreignObjects are a flavor and a Cohort of an operator's who has no pools, of the pool's name.
+// foreignObjects are a flavor and a Cohort of the pool's name that belong to an operator without pools.
 const foreignObjects = `apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
 metadata: {name: POOL}
@@ -29,8 +29,8 @@ kind: Cohort
 metadata: {name: POOL}
 `
 
-// TestObjectsOfOthers: a pool does not touch a flavor or Cohort that has its name and not its label:
-// it says so, goes without a trace, and takes them over once they have the label.
+// TestObjectsOfOthers checks that a pool does not touch a flavor or Cohort with its name but without its
+// label: it reports them, can be deleted, and adopts them once they have the label.
 func TestObjectsOfOthers(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -82,7 +82,7 @@ func TestObjectsOfOthers(t *testing.T) {
 		t.Errorf("the flavor that was taken over is %+v, want the pool's nodes and its own toleration", flavor.Spec)
 	}
 
-	// An operator's queue that has the pool's flavor keeps it, which the pool's deletion says.
+	// An operator's queue that uses the pool's flavor keeps it, which the pool's deletion reports.
 	s.yaml(t, strings.ReplaceAll(strings.Split(oneQueue, "---")[1], "metadata: {name: POOL}", "metadata: {name: POOL-own}"))
 	own := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-own"}}
 	s.remove(t, pool)
@@ -90,7 +90,7 @@ func TestObjectsOfOthers(t *testing.T) {
 	s.remove(t, own)
 	s.waitGone(t, pool)
 
-	// Somebody takes the label off the pool's own flavor: the pool says so, and can go all the same.
+	// The label is removed from the pool's own flavor: the pool reports it, and can still be deleted.
 	s.computePool(t, oneNodePool)
 	s.ready(t)
 	none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":null}}`))

@@ -28,13 +28,14 @@ import (
 )
 
 const (
-	// handovers is how often the leader is killed in make test-all; NVTOPO_HANDOVERS says another number.
+	// handovers is how often the leader is killed in make test-all; NVTOPO_HANDOVERS overrides it.
 	handovers = 4
-	// latest is how late at most a standby hears of changes.
+	// latest is the greatest delay of a standby's watches.
 	latest = 30 * time.Second
 )
 
-// othersBeside are somebody's, beside those of the pool, and a pool whose objects would have their names.
+// othersBeside are foreign objects beside those of the pool, and a pool whose objects would have their
+// names.
 const othersBeside = `apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
 metadata: {name: POOL-foreign}
@@ -56,10 +57,10 @@ metadata: {name: POOL-foreign}
 spec: {poolType: gpu, capacity: {total: 8}, nodeSelector: {example.com/none: "true"}, defaultQuota: {}}
 `
 
-// TestHandovers: two pool controllers take turns, since the one that leads is killed again and again. Their
-// caches are late, and answers to their writes are lost or wrong. Jobs come and go, one is resized, one
-// exceeds its time, and a node is divided anew. In the end each session is billed as it was, nothing of
-// others is changed, and nobody activated what Kueue had stopped.
+// TestHandovers runs two pool controllers of which the leader is killed repeatedly. Their caches are
+// late, and responses to their writes are lost or wrong. Jobs come and go, one is resized, one exceeds
+// its time, and a node is divided again. In the end each session is billed exactly, no foreign object is
+// changed, and no Workload that Kueue had stopped was activated.
 func TestHandovers(t *testing.T) {
 	rounds := fromEnvironment(t, "NVTOPO_HANDOVERS", handovers)
 	random := rand.New(rand.NewPCG(33, 1))
@@ -143,7 +144,7 @@ type pair struct {
 	leads       int
 }
 
-// pair starts both, the first so that it leads.
+// pair starts both so that the first leads.
 func (e *testEnv) pair(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{}
@@ -174,7 +175,7 @@ func (e *testEnv) pair(t *testing.T) *pair {
 	return p
 }
 
-// leader is who holds the Lease or held it last.
+// leader returns the present or last holder of the Lease.
 func (e *testEnv) leader(ctx context.Context) (string, error) {
 	var lease coordinationv1.Lease
 	err := e.Get(ctx, client.ObjectKey{Namespace: release.Namespace, Name: "nvtopo-pool-controller"}, &lease)
@@ -184,8 +185,8 @@ func (e *testEnv) leader(ctx context.Context) (string, error) {
 	return *lease.Spec.HolderIdentity, nil
 }
 
-// handOver makes the standby late and its writes unsure, kills the leader, waits until the standby leads,
-// and starts the killed one again.
+// handOver delays the standby's watches and makes its writes fail at times, kills the leader, waits until
+// the standby leads, and restarts the killed one.
 func (p *pair) handOver(t *testing.T, s *scenario, random *rand.Rand) {
 	t.Helper()
 	next := 1 - p.leads
@@ -216,7 +217,7 @@ func (p *pair) handOver(t *testing.T, s *scenario, random *rand.Rand) {
 	p.leads = next
 }
 
-// calm takes all faults away.
+// calm removes all faults.
 func (p *pair) calm() {
 	for _, proxy := range p.proxies {
 		proxy.DelayWatches(0)
@@ -224,7 +225,7 @@ func (p *pair) calm() {
 	}
 }
 
-// comeAndGo makes a job each time, of a tenant and a size at random, that runs for some seconds or is
+// comeAndGo creates a job at each call, of a random tenant and size, that runs for some seconds or is
 // deleted while it runs.
 func (s *scenario) comeAndGo() func(context.Context) {
 	random, n := rand.New(rand.NewPCG(33, 2)), 0
@@ -242,11 +243,11 @@ func (s *scenario) comeAndGo() func(context.Context) {
 		case <-ctx.Done():
 		case <-time.After(time.Duration(random.IntN(2000)) * time.Millisecond):
 		}
-		_ = s.Delete(ctx, job, client.PropagationPolicy("Background")) // what is left is evicted in the end
+		_ = s.Delete(ctx, job, client.PropagationPolicy("Background")) // the rest is evicted in the end
 	}
 }
 
-// resize has the job that grows and shrinks be of another size each time.
+// resize gives the elastic job another size at each call.
 func (s *scenario) resize() func(context.Context) {
 	random := rand.New(rand.NewPCG(33, 3))
 	return func(ctx context.Context) {
@@ -256,7 +257,7 @@ func (s *scenario) resize() func(context.Context) {
 	}
 }
 
-// exceed makes a job anew that Kueue stops soon, since it exceeds its time.
+// exceed recreates a job that Kueue stops soon, since it exceeds its time.
 func (s *scenario) exceed(ctx context.Context) {
 	short := &poolv1alpha1.ElasticJob{}
 	short.Namespace, short.Name = s.tenant("a"), "short"
@@ -273,7 +274,7 @@ spec:
 `)
 }
 
-// switchProfile has the pool's nodes be divided into other slices each time.
+// switchProfile divides the pool's nodes into other slices at each call.
 func (s *scenario) switchProfile() func(context.Context) {
 	profiles, n := []string{"all-1g.10gb", "all-3g.40gb"}, 0
 	return func(ctx context.Context) {
@@ -284,7 +285,7 @@ func (s *scenario) switchProfile() func(context.Context) {
 	}
 }
 
-// foreign is what others have said of their objects.
+// foreign returns the contents of foreign objects.
 func (s *scenario) foreign(t *testing.T) map[string]any {
 	t.Helper()
 	var (

@@ -30,17 +30,17 @@ import (
 )
 
 const (
-	// hostileTenant tries for more than its limit, beside tenants who do not.
+	// hostileTenant tries to exceed its limit, beside tenants that do not.
 	hostileTenant = "h"
-	// hostileLimit is what it may hold; nothing is guaranteed to it.
+	// hostileLimit is its limit; it has no guarantee.
 	hostileLimit = 4
-	// hostileAttacks is how many things it tries.
+	// hostileAttacks is the number of its attacks.
 	hostileAttacks = 80
-	// ownFinalizer is one that the tenant tries to put on its objects.
+	// ownFinalizer is a finalizer that the tenant tries to put on its objects.
 	ownFinalizer = "example.com/stays"
 )
 
-// hostile makes, changes and deletes jobs and pods of the hostile tenant at random. An attack may be
+// hostile creates, changes and deletes jobs and pods of the hostile tenant at random. An attack may be
 // refused or not; the recorder checks at every event that the tenant stays within its limit.
 type hostile struct {
 	s      *scenario
@@ -48,11 +48,11 @@ type hostile struct {
 	client client.Client
 	random *rand.Rand
 	made   int
-	tally  map[string][2]int // by kind of attack: let, refused
+	tally  map[string][2]int // by kind of attack: allowed, refused
 }
 
-// harass begins the attacks of the hostile tenant, who has the client. stop waits for their end, and
-// takes away all that the tenant has then, as an operator would.
+// harass begins the attacks of the hostile tenant, with its client. stop waits for their end, and removes
+// all of the tenant's objects, as an operator would.
 func (s *scenario) harass(t *testing.T, tenant client.Client, seed uint64) (stop func()) {
 	t.Helper()
 	h := &hostile{s: s, seed: seed, client: tenant, random: rand.New(rand.NewPCG(seed, 23)), tally: map[string][2]int{}}
@@ -78,7 +78,7 @@ func (s *scenario) harass(t *testing.T, tenant client.Client, seed uint64) (stop
 	}
 }
 
-// tell says what was let and what was refused.
+// tell logs which attacks were allowed and which were refused.
 func (h *hostile) tell(t *testing.T) {
 	t.Helper()
 	var let, refused int
@@ -94,7 +94,7 @@ func (h *hostile) tell(t *testing.T) {
 	}
 }
 
-// evict takes away all that a tenant has.
+// evict deletes all objects of a tenant.
 func (s *scenario) evict(t *testing.T, tenant string) {
 	t.Helper()
 	in := client.InNamespace(s.tenant(tenant))
@@ -124,8 +124,8 @@ func (s *scenario) evict(t *testing.T, tenant string) {
 	})
 }
 
-// attacker is somebody with the rights of edit in the namespace of the hostile tenant, who may make
-// elastic jobs too.
+// attacker returns a client of a user with the rights of edit in the namespace of the hostile tenant, and
+// to create elastic jobs.
 func (s *scenario) attacker(t *testing.T) client.Client {
 	t.Helper()
 	rules := append(rulesOf(s.clusterRoles(t), "edit"), rbacv1.PolicyRule{
@@ -170,10 +170,10 @@ func (h *hostile) name(of string) string {
 	return fmt.Sprintf("%s%d-%d", of, h.seed, h.made)
 }
 
-// one of some.
+// one returns a random element.
 func one[T any](h *hostile, of ...T) T { return of[h.random.IntN(len(of))] }
 
-// template is what a tenant may think of for a pod of its own.
+// template sets random fields of a pod template as a tenant might.
 func (h *hostile) template(spec *v1.PodSpec, about *metav1.ObjectMeta) {
 	about.Annotations = map[string]string{}
 	if h.random.IntN(2) == 0 {
@@ -209,7 +209,7 @@ func (h *hostile) job(ctx context.Context) error {
 	return h.client.Create(ctx, job)
 }
 
-// queued is a pod with the tenant's queue.
+// queued returns a pod with the tenant's queue.
 func (h *hostile) queued(gpus int64) *v1.Pod {
 	pod := gpuPod(h.s.tenant(hostileTenant), h.name("p"), gpus).Label(kueue.LabelQueue, h.s.name).Obj()
 	h.template(&pod.Spec, &pod.ObjectMeta)
@@ -296,7 +296,7 @@ func (h *hostile) patch(ctx context.Context, list client.ObjectList, patches ...
 
 var errNothing = errors.New("the tenant has none")
 
-// any is one of the tenant's objects of a kind.
+// any returns a random object of the tenant of a kind.
 func (h *hostile) any(ctx context.Context, list client.ObjectList) (client.Object, error) {
 	if err := h.s.List(ctx, list, client.InNamespace(h.s.tenant(hostileTenant))); err != nil {
 		return nil, fmt.Errorf("list what the hostile tenant has: %w", err)

@@ -24,8 +24,9 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// TestKueueInstallation: Kueue is installed with our configuration. It assembles manifests/kueue
-// with Kueue's own manifests, as they are in its module; the release has the same in one file.
+// TestKueueInstallation checks that Kueue is installed with our configuration. It assembles
+// manifests/kueue with Kueue's own manifests, as they are in its module; the release has the same in one
+// file.
 func TestKueueInstallation(t *testing.T) {
 	_, config := testkit.Kueue(t)
 	config, err := filepath.EvalSymlinks(config)

@@ -31,7 +31,7 @@ import (
 
 const schedulerName = "topology-aware-scheduler"
 
-// work says what a Job is like.
+// work describes a Job.
 type work struct {
 	pods     int32 // 1 when 0
 	gpus     int64 // of each pod
@@ -43,7 +43,7 @@ type work struct {
 	labels, annotations map[string]string
 }
 
-// job makes a Job in the namespace of a tenant. Kueue starts it.
+// job creates a Job in the namespace of a tenant. Kueue starts it.
 func (s *scenario) job(t *testing.T, tenant, name string, w work) *batchv1.Job {
 	t.Helper()
 	if err := s.priorityClass(t.Context(), w.priority); err != nil {
@@ -56,7 +56,7 @@ func (s *scenario) job(t *testing.T, tenant, name string, w work) *batchv1.Job {
 	return job
 }
 
-// jobs makes n Jobs that are alike: name-0, name-1 and so on.
+// jobs creates n equal Jobs: name-0, name-1 and so on.
 func (s *scenario) jobs(t *testing.T, tenant, name string, n int, w work) {
 	t.Helper()
 	for i := range n {
@@ -64,7 +64,7 @@ func (s *scenario) jobs(t *testing.T, tenant, name string, n int, w work) {
 	}
 }
 
-// jobObject is the Job of some work.
+// jobObject returns the Job of some work.
 func (s *scenario) jobObject(tenant, name string, w *work) *batchv1.Job {
 	class, _ := names.PriorityClass(w.priority, names.RoleBase)
 	labels := map[string]string{kueue.LabelQueue: names.LocalQueue(s.name, w.queue), kueue.LabelPriorityClass: class}
@@ -83,7 +83,7 @@ func (s *scenario) jobObject(tenant, name string, w *work) *batchv1.Job {
 	}
 }
 
-// priorityClass makes the class of jobs of a priority, as the pool controller does for its.
+// priorityClass creates the class of jobs of a priority, as the pool controller does for its own.
 func (s *scenario) priorityClass(ctx context.Context, priority int32) error {
 	name, value := names.PriorityClass(priority, names.RoleBase)
 	err := s.Create(ctx, &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value})
@@ -93,7 +93,7 @@ func (s *scenario) priorityClass(ctx context.Context, priority int32) error {
 	return nil
 }
 
-// gpuPod asks for GPUs of the scheduler's.
+// gpuPod returns a pod of the scheduler that requests GPUs.
 func gpuPod(namespace, name string, gpus int64) *testobj.PodWrapper {
 	p := testobj.Pod(name).Namespace(namespace).Scheduler(schedulerName).Image("example.com/train").Request(v1.ResourceCPU, "1").
 		With(func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever })
@@ -103,8 +103,8 @@ func gpuPod(namespace, name string, gpus int64) *testobj.PodWrapper {
 	return p
 }
 
-// foreignPod makes a pod in a namespace that is no tenant's, on the pool's nodes. It finds them by
-// affinity: a pod that selects them is refused.
+// foreignPod creates a pod in a namespace without a tenant, on the pool's nodes. It uses affinity: a pod
+// with a node selector for them is refused.
 func (s *scenario) foreignPod(t *testing.T, namespace, name string, gpus int64) *v1.Pod {
 	t.Helper()
 	pod := gpuPod(s.tenant(namespace), name, gpus).Obj()
@@ -119,8 +119,8 @@ func (s *scenario) foreignPod(t *testing.T, namespace, name string, gpus int64) 
 	return pod
 }
 
-// elasticJob applies the spec of an ElasticJob of the pool, in YAML, indented by two; its pods
-// are of the scheduler and have the devices that gpuPerReplica says.
+// elasticJob applies the spec of an ElasticJob of the pool, in YAML, indented by two; its pods use the
+// scheduler and have gpuPerReplica devices.
 //
 //	s.elasticJob(t, "a", "train", `
 //	  priority: 5
@@ -145,7 +145,7 @@ func (s *scenario) elastic(t *testing.T, tenant, name string) *poolv1alpha1.Elas
 	return &job
 }
 
-// waitElastic waits until the status of an ElasticJob is as it should be.
+// waitElastic waits until the status of an ElasticJob fulfils done.
 func (s *scenario) waitElastic(t *testing.T, tenant, name, what string, done func(*poolv1alpha1.ElasticJobStatus) bool) {
 	t.Helper()
 	s.waitFor(t, name+" "+what, func(ctx context.Context) (bool, string) {
@@ -157,13 +157,13 @@ func (s *scenario) waitElastic(t *testing.T, tenant, name, what string, done fun
 	})
 }
 
-// pods are the pods of a job.
+// pods returns the pods of a job.
 func (s *scenario) pods(t *testing.T, tenant, job string) []*v1.Pod {
 	t.Helper()
 	return s.podsOf(t, tenant, client.MatchingLabels{batchv1.JobNameLabel: job})
 }
 
-// podsOf are the pods of a tenant that options pick.
+// podsOf returns the pods of a tenant that options select.
 func (s *scenario) podsOf(t *testing.T, tenant string, options ...client.ListOption) (out []*v1.Pod) {
 	t.Helper()
 	var list v1.PodList
@@ -176,7 +176,7 @@ func (s *scenario) podsOf(t *testing.T, tenant string, options ...client.ListOpt
 	return out
 }
 
-// running waits until a job has so many pods, all of which run, and returns them.
+// running waits until a job has a number of pods, all of which run, and returns them.
 func (s *scenario) running(t *testing.T, tenant, job string, want int) (pods []*v1.Pod) {
 	t.Helper()
 	s.waitFor(t, "job "+job+" runs", func(context.Context) (bool, string) {
@@ -187,7 +187,7 @@ func (s *scenario) running(t *testing.T, tenant, job string, want int) (pods []*
 	return pods
 }
 
-// end lets a running pod succeed.
+// end makes a running pod succeed.
 func (s *scenario) end(t *testing.T, pod *v1.Pod) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"0s"}}}`, devcluster.AnnotationRunsFor)
@@ -196,7 +196,7 @@ func (s *scenario) end(t *testing.T, pod *v1.Pod) {
 	}
 }
 
-// linger has a pod run on after it is deleted, until let is called.
+// linger makes a pod run on after its deletion, until let is called.
 func (s *scenario) linger(t *testing.T, pod *v1.Pod) (let func()) {
 	t.Helper()
 	set := func(value string) error {
@@ -215,7 +215,7 @@ func (s *scenario) linger(t *testing.T, pod *v1.Pod) (let func()) {
 	return let
 }
 
-// workload is what Kueue made of a job; nil if there is none yet.
+// workload returns Kueue's Workload of a job; nil if there is none yet.
 func (s *scenario) workload(ctx context.Context, tenant, job string) (*kueue.Workload, error) {
 	var list kueue.WorkloadList
 	if err := s.List(ctx, &list, client.InNamespace(s.tenant(tenant))); err != nil {
@@ -230,8 +230,7 @@ func (s *scenario) workload(ctx context.Context, tenant, job string) (*kueue.Wor
 	return nil, nil
 }
 
-// waits waits until Kueue has looked at a job and found no quota for it. The job is then
-// still suspended.
+// waits waits until Kueue has found no quota for a job, which is then still suspended.
 func (s *scenario) waits(t *testing.T, tenant, job string) {
 	t.Helper()
 	s.waitFor(t, "job "+job+" waits for quota", func(ctx context.Context) (bool, string) {

@@ -17,7 +17,8 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// A pod that ran before its namespace was a tenant's holds its devices for the tenant from then on.
+// TestLateTenant checks that a pod that ran before its namespace became a tenant's holds its devices for
+// the tenant from then on.
 func TestLateTenant(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.namespace(t, "a", nil)

@@ -18,9 +18,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// Each program is killed and started again while a job grows into an idle pool, and while another
-// tenant takes back what is guaranteed to him, beside a tenant that tries for more than its limit. What
-// is there in the end is the same as without, and the bills are what the recorder saw.
+// TestProgramKills kills and restarts each program while a job grows into an idle pool, and while another
+// tenant reclaims its guarantee, beside a tenant that tries to exceed its limit. The final state is the
+// same as without kills, and the bills agree with the recorder's observations.
 func TestProgramKills(t *testing.T) {
 	rounds := fromEnvironment(t, "NVTOPO_POOL_KILLS", 0)
 	if rounds == 0 {
@@ -29,7 +29,7 @@ func TestProgramKills(t *testing.T) {
 	l := newTestEnv(t)
 	scheduler := l.Schedulers()[0]
 	t.Cleanup(l.keepRunning())
-	// The order is that of one round; nobody is killed in the first.
+	// The order is that of one round; the first has no kill.
 	victims := []victim{
 		{name: "nobody", kill: func() error { return nil }},
 		{name: "Kueue", kill: l.Kueue().Kill},
@@ -53,8 +53,8 @@ type program interface {
 	Restart(ctx context.Context) error
 }
 
-// keepRunning starts programs again that have ended, until stop is called: those that were killed,
-// and those that lost their Lease, to an API server that is down or a busy machine.
+// keepRunning restarts programs that have ended, until stop is called: those that were killed, and those
+// that lost their Lease, because of an API server that is down or a busy machine.
 func (e *testEnv) keepRunning() (stop func()) {
 	programs := map[string]program{"Kueue": e.Kueue(), "the pool controller": e.pools, "the scheduler": e.Schedulers()[0]}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -78,17 +78,17 @@ func (e *testEnv) keepRunning() (stop func()) {
 	}
 }
 
-// victim is a program that is killed, and is running again soon.
+// victim is a program that is killed, and restarted soon.
 type victim struct {
 	name string
 	kill func() error
-	// unordered: the recorder then gets a new list, which has no order, in place of changes one
-	// after the other; and the Job controller, which had no answer, makes a pod twice and takes
-	// one back. An API server that starts refuses what it has not read the roles for yet.
+	// unordered: the recorder then gets a new list, which has no order, instead of changes one after the
+	// other; and the Job controller, which had no response, creates a pod twice and deletes one. A starting
+	// API server refuses requests whose roles it has not read yet.
 	unordered bool
 }
 
-// between kills the victim, and waits for what tenants hold once the hostile tenant was stopped.
+// between kills the victim, stops the hostile tenant, and waits until tenants hold the wanted devices.
 func (v *victim) between(t *testing.T, s *scenario, stop func(), want map[string]int64) {
 	t.Helper()
 	s.recorder.read(s.name, func(a *account) { a.unordered = v.unordered })
@@ -106,8 +106,8 @@ func (v *victim) between(t *testing.T, s *scenario, stop func(), want map[string
 	}
 }
 
-// growAndReclaim has a job of tenant a grow into the pool, and tenant b take back 24 devices. The
-// victim is killed in the middle of both.
+// growAndReclaim grows a job of tenant a into the pool, and makes tenant b reclaim 24 devices. The victim
+// is killed in the middle of both.
 func growAndReclaim(t *testing.T, l *testEnv, v victim) {
 	t.Helper()
 	s := newScenarioOn(t, l, dgx(8)...)

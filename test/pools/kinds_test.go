@@ -37,7 +37,7 @@ const (
 	jobSetLabel     = "jobset.sigs.k8s.io/jobset-name"
 )
 
-// attempt is something that a tenant tries, and what refuses it.
+// attempt is an attempt of a tenant, with a part of its refusal.
 type attempt struct {
 	who  client.Client
 	try  func(context.Context, client.Client) error
@@ -56,7 +56,7 @@ func (s *scenario) refused(t *testing.T, attempts map[string]attempt) {
 	}
 }
 
-// deployment is one of pods with a GPU each, in the scenario's queue by a label of its own.
+// deployment returns a Deployment of pods with a GPU each, in the scenario's queue by a label of its own.
 func (s *scenario) deployment(tenant, name string, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
@@ -71,8 +71,9 @@ func (s *scenario) deployment(tenant, name string, replicas int32) *appsv1.Deplo
 	}
 }
 
-// A Deployment's pods have quota one by one: those beyond the limit wait, an evicted one is made anew
-// and waits, each is recorded, and nobody starts more of them by an owner that he writes himself.
+// TestDeployment checks that a Deployment's pods get quota one by one: those beyond the limit wait, an
+// evicted one is recreated and waits, each is recorded, and a forged owner reference starts no more of
+// them.
 func TestDeployment(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a", "b")
@@ -185,8 +186,8 @@ func (s *scenario) runJobSet(t *testing.T) {
 	t.Cleanup(func() { <-ended })
 }
 
-// jobSet is a JobSet of one kind of Job, each of a pod. What JobSet's own webhook would fill in is
-// there; that it is suspended is not, which is Kueue's to say.
+// jobSet returns a JobSet of one kind of Job, each of a pod. Fields that JobSet's own webhook would
+// default are set; suspend is not, which Kueue sets.
 func (s *scenario) jobSet(t *testing.T, tenant, name string, replicas, gpus int64) *unstructured.Unstructured {
 	t.Helper()
 	text := fmt.Sprintf(`apiVersion: jobset.x-k8s.io/v1alpha2
@@ -225,8 +226,8 @@ func patchesStatus(o client.Object, patch string) func(context.Context, client.C
 	}
 }
 
-// A JobSet starts whole once it has quota for all its Jobs, another one waits for it, and its tenant
-// makes neither it nor its Jobs larger than what Kueue has counted.
+// TestJobSet checks that a JobSet starts whole once it has quota for all its Jobs, that another one waits
+// for it, and that its tenant cannot make it or its Jobs larger than Kueue has counted.
 func TestJobSet(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.runJobSet(t)
@@ -280,9 +281,9 @@ func TestJobSet(t *testing.T) {
 }
 
 // knowsJobSets waits until Kueue knows a JobSet as the owner of its Jobs. It looks for the definition
-// ever more seldom, and its controller of JobSets runs before its webhooks know of them (WaitForAPI and
-// setupControllerAndWebhook in its pkg/controller/jobframework/setup.go): Jobs of a JobSet from before
-// get a queue and a Workload of their own.
+// with growing pauses, and its controller of JobSets runs before its webhooks know of them (WaitForAPI
+// and setupControllerAndWebhook in its pkg/controller/jobframework/setup.go): Jobs of a JobSet from
+// before get a queue and a Workload of their own.
 func (s *scenario) knowsJobSets(t *testing.T) {
 	t.Helper()
 	set := s.jobSet(t, "a", "probe", 1, 1)
@@ -302,7 +303,7 @@ func (s *scenario) knowsJobSets(t *testing.T) {
 	s.remove(t, set)
 }
 
-// jobSetCheats are what a tenant may try with a JobSet that runs and one that waits.
+// jobSetCheats are a tenant's attempts with a JobSet that runs and one that waits.
 func (s *scenario) jobSetCheats(t *testing.T, owner client.Client, train, second *unstructured.Unstructured) {
 	t.Helper()
 	s.get(t, train, train.GetNamespace(), train.GetName())

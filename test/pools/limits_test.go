@@ -21,7 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// threeTenants is a pool of 64 devices of which 8 are kept back, and 56 may be given out.
+// threeTenants is a pool of 64 devices of which 8 are reserved, and 56 may be allocated.
 const threeTenants = `
   poolType: gpu
   capacity: {total: 64, reserved: 8}
@@ -30,9 +30,9 @@ const threeTenants = `
   - {tenant: POOL-b, limit: 24, guaranteed: 8}
   - {tenant: POOL-c, limit: 16}`
 
-// Sixty people submit jobs at once, some of which soon end. The recorder checks at each event that
-// nobody has more than his limit. In the end each tenant has what is guaranteed, and an equal part
-// of the rest: (56-24)/3 = 10 2/3.
+// TestSixtySubmitters checks sixty users that submit jobs at once, some of which soon end. The recorder
+// checks at each event that no tenant exceeds its limit. In the end each tenant has its guarantee, and an
+// equal part of the rest: (56-24)/3 = 10 2/3.
 func TestSixtySubmitters(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	tenants := []string{"a", "b", "c"}
@@ -91,8 +91,8 @@ func TestSixtySubmitters(t *testing.T) {
 	}
 }
 
-// idle names the jobs that wait although there is quota for them: their tenant's limit and the
-// pool have room.
+// idle names the jobs that wait although there is quota for them: their tenant's limit and the pool have
+// room.
 func (s *scenario) idle() (out []string) {
 	s.recorder.read(s.name, func(a *account) {
 		held := a.reserved()
@@ -114,9 +114,10 @@ func (s *scenario) idle() (out []string) {
 	return out
 }
 
-// Jobs are deleted about when they get quota: Kueue's scheduler and the pool controller have then
-// decided for jobs that are gone. The recorder checks that nobody has more than his limit all the
-// same, nor a queue that would give out more. In the end nothing is held, and nothing pinned.
+// TestDeletionAtAdmission deletes jobs at about the time at which they get quota: Kueue's scheduler and
+// the pool controller have then decided for jobs that are gone. The recorder checks that no tenant
+// exceeds its limit nevertheless, and that no queue would allow it. In the end no devices are held or
+// pinned.
 func TestDeletionAtAdmission(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a")
@@ -136,7 +137,7 @@ func TestDeletionAtAdmission(t *testing.T) {
   preemptible: %t
   scaling: {minReplicas: 1, maxReplicas: 1, gpuPerReplica: 4}`, random.IntN(2) == 0))
 		after := time.Duration(100+random.IntN(1200)) * time.Millisecond
-		if i == 0 { // one at least has quota, however slow the machine is
+		if i == 0 { // at least one has quota, however slow the machine is
 			s.waitFor(t, "the first job has quota", func(context.Context) (bool, string) {
 				got := s.counts("a")
 				return got.admitted == 1, fmt.Sprintf("%+v", got)

@@ -21,7 +21,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// Acceptance 43: dataSizeMB is the size of the all-reduce by whose time the place is judged.
+// TestElasticJobMessageSize is acceptance 43: dataSizeMB is the size of the all-reduce by whose time the
+// place is judged.
 func TestElasticJobMessageSize(t *testing.T) {
 	a := rack(t, 0)
 	s := newScenario(t, racked(4, a)...)
@@ -37,9 +38,9 @@ func TestElasticJobMessageSize(t *testing.T) {
 	s.estimates(t, base, fabric.QualitySameRack, gangrequest.Estimate{Ring: 1.46484375, Tree: 3.90625, Other: 0.4})
 }
 
-// Kueue has the newest extra evicted for a job that needs a whole node, which leaves no such node.
-// The check lets the job start all the same, because the scheduler can open one: it evicts the extra
-// whose going opens a linked set, and that one comes back where there is room.
+// TestExtraVictimChoice: Kueue evicts the newest extra for a job that needs a whole node, which leaves no
+// such node. The check lets the job start nevertheless, because the scheduler can free one: it evicts the
+// extra whose end frees a linked set, and that one comes back on other devices.
 func TestExtraVictimChoice(t *testing.T) {
 	node := devcluster.NodeSpec{Machine: "hgx-a100-4"}
 	s := newScenario(t, node, node)
@@ -50,7 +51,7 @@ func TestExtraVictimChoice(t *testing.T) {
   quotas: [{tenant: POOL-a, limit: 8, guaranteed: 8}]`)
 	s.ready(t)
 
-	// The first node is full while the first extra comes, and has room for the others.
+	// The first node is full when the first extra comes, and has room for the others.
 	s.job(t, "a", "blocker", work{gpus: 3})
 	blocker := s.running(t, "a", "blocker", 1)[0]
 	s.elasticJob(t, "a", "grows", `

@@ -22,10 +22,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 )
 
-// gpusOfNode is how many GPUs the nodes of these tests have.
+// gpusOfNode is the number of GPUs of each node of these tests.
 const gpusOfNode = 8
 
-// profiles are what NVIDIA's MIG manager makes of a GPU of 80 GB, by the names of its
+// profiles are the slices that NVIDIA's MIG manager makes of a GPU of 80 GB, by the names of its
 // configuration.
 var profiles = map[string]map[string]int64{
 	"all-disabled": {"gpu": 1},
@@ -34,23 +34,23 @@ var profiles = map[string]map[string]int64{
 	"all-balanced": {"mig-1g.10gb": 2, "mig-2g.20gb": 1, "mig-3g.40gb": 1},
 }
 
-// managers stand for NVIDIA's programs on a scenario's nodes: the MIG manager, which says how
-// far it is by a label, and the device plugin, whose devices kubelet counts. They are the edge
-// of the hardware; all that talks with them here is real.
+// managers stand for NVIDIA's programs on a scenario's nodes: the MIG manager, which reports its progress
+// by a label, and the device plugin, whose devices kubelet counts. Only they simulate hardware; all
+// programs that use them here are real.
 type managers struct {
 	s *scenario
 
 	mu   sync.Mutex
-	seen map[string]string // by node: what it was told last
-	most int               // nodes that were cordoned at once; guarded by mu
+	seen map[string]string // by node: the last value it was told
+	most int               // largest number of nodes cordoned at the same time; guarded by mu
 	told []string          // node=value, in their order; guarded by mu
-	// early are the nodes that served pods before the device plugin had started anew; guarded by mu
+	// early are the nodes that served pods before the device plugin had restarted; guarded by mu
 	early []string
 	held  []string          // pods that held devices when a node was told to divide them; guarded by mu
-	heard map[string]string // by node: what the plugin was told, and whether it has begun with it
+	heard map[string]string // by node: the value that the plugin was told, and whether it has begun with it
 }
 
-// newManagers has them look at the nodes until the test ends.
+// newManagers runs them on the nodes until the test ends.
 func newManagers(t *testing.T, s *scenario) *managers {
 	t.Helper()
 	m := &managers{s: s, seen: map[string]string{}, heard: map[string]string{}}
@@ -60,7 +60,7 @@ func newManagers(t *testing.T, s *scenario) *managers {
 		defer close(ended)
 		for ctx.Err() == nil {
 			if err := m.look(ctx); err != nil && ctx.Err() == nil {
-				t.Logf("the managers: %v", err) // a conflict, or an API server at work
+				t.Logf("the managers: %v", err) // a conflict, or a busy API server
 			}
 			select {
 			case <-ctx.Done():
@@ -78,7 +78,7 @@ func newManagers(t *testing.T, s *scenario) *managers {
 	return m
 }
 
-// look reads the nodes once and does what they are told.
+// look reads the nodes once and performs their changes.
 func (m *managers) look(ctx context.Context) error {
 	cordoned := 0
 	for _, name := range m.s.nodes {
@@ -99,7 +99,7 @@ func (m *managers) look(ctx context.Context) error {
 	return nil
 }
 
-// manage is both programs' look at one node.
+// manage is both programs' reaction to one node.
 func (m *managers) manage(ctx context.Context, n *v1.Node) error {
 	mig, turns := n.Labels[virtualization.LabelMIG], n.Labels[virtualization.LabelPlugin]
 	if told := mig + " " + turns; told == m.seen[n.Name] {
@@ -142,7 +142,7 @@ func (m *managers) manage(ctx context.Context, n *v1.Node) error {
 	return nil
 }
 
-// holders are the pods on a node that have devices.
+// holders returns the pods on a node that have devices.
 func (m *managers) holders(ctx context.Context, node string) (held []string, err error) {
 	var pods v1.PodList
 	if err := m.s.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
@@ -157,8 +157,8 @@ func (m *managers) holders(ctx context.Context, node string) (held []string, err
 	return held, nil
 }
 
-// startsAnew is the device plugin's look at a node whose label has changed: it begins at its next
-// look, and the node must not serve pods until then.
+// startsAnew is the device plugin's reaction to a changed label: it begins at its next look, and the node
+// must not serve pods until then.
 func (m *managers) startsAnew(n *v1.Node, turns string) bool {
 	told, begun := "told "+turns, "begun "+turns
 	switch m.heard[n.Name] {
@@ -183,7 +183,8 @@ func (m *managers) state(ctx context.Context, n *v1.Node, state string) error {
 	return m.s.Patch(ctx, n, client.RawPatch(types.MergePatchType, patch))
 }
 
-// devices has kubelet count what the plugin offers then. What it offered before stays, with none.
+// devices sets the plugin's new devices in kubelet's count. Previous resources stay, with a count of
+// zero.
 func (m *managers) devices(ctx context.Context, n *v1.Node, mig, turns string) error {
 	count := map[string]int64{"gpu": gpusOfNode}
 	if of, known := profiles[mig]; known {
@@ -212,21 +213,21 @@ func (m *managers) devices(ctx context.Context, n *v1.Node, mig, turns string) e
 	return m.s.Status().Patch(ctx, n, client.RawPatch(types.MergePatchType, data))
 }
 
-// atOnce is how many nodes were out of service together at most.
+// atOnce returns the largest number of nodes that were out of service at the same time.
 func (m *managers) atOnce() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.most
 }
 
-// servedEarly are the nodes that took pods while the device plugin had not started anew.
+// servedEarly returns the nodes that took pods before the device plugin had restarted.
 func (m *managers) servedEarly() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.early)
 }
 
-// toldOf are the nodes that were told a value, sorted.
+// toldOf returns the nodes that were told a value, sorted.
 func (m *managers) toldOf(value string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

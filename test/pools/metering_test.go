@@ -34,7 +34,7 @@ const oneNodePool = `
   capacity: {total: 8}
   quotas: [{tenant: POOL-a, limit: 8, guaranteed: 8}]`
 
-// keptJob is a Job whose pods are kept until their end is written.
+// keptJob creates a Job whose pods are kept until their end is recorded.
 func (s *scenario) keptJob(t *testing.T, tenant, name string, w work) *batchv1.Job {
 	t.Helper()
 	if err := s.priorityClass(t.Context(), w.priority); err != nil {
@@ -48,7 +48,7 @@ func (s *scenario) keptJob(t *testing.T, tenant, name string, w work) *batchv1.J
 	return job
 }
 
-// sessions are the records of a tenant in all namespaces, by their start and end.
+// sessions returns the records of a tenant in all namespaces, by their start and end.
 func (e *testEnv) sessions(ctx context.Context, tenant string) ([]poolv1alpha1.UsageRecord, error) {
 	var list poolv1alpha1.UsageRecordList
 	if err := e.List(ctx, &list, client.MatchingFields{"spec.tenant": tenant}); err != nil {
@@ -58,12 +58,12 @@ func (e *testEnv) sessions(ctx context.Context, tenant string) ([]poolv1alpha1.U
 		if c := a.Spec.Start.Compare(b.Spec.Start.Time); c != 0 || a.Status.End == nil || b.Status.End == nil {
 			return c
 		}
-		return a.Status.End.Compare(b.Status.End.Time) // times have seconds, and simulated pods are quick
+		return a.Status.End.Compare(b.Status.End.Time) // times have whole seconds, and simulated pods are quick
 	})
 	return list.Items, nil
 }
 
-// waitSessions waits until the records of a tenant are as they should be.
+// waitSessions waits until the records of a tenant fulfil done.
 func (s *scenario) waitSessions(t *testing.T, tenant, what string, done func([]poolv1alpha1.UsageRecord) bool) (records []poolv1alpha1.UsageRecord) {
 	t.Helper()
 	s.waitFor(t, what, func(ctx context.Context) (bool, string) {
@@ -92,7 +92,7 @@ func allEnded(n int) func([]poolv1alpha1.UsageRecord) bool {
 	}
 }
 
-// bound is when a pod was bound, by its status.
+// bound returns when a pod was bound, from its status.
 func bound(t *testing.T, pod *v1.Pod) time.Time {
 	t.Helper()
 	for _, c := range pod.Status.Conditions {
@@ -104,8 +104,8 @@ func bound(t *testing.T, pod *v1.Pod) time.Time {
 	return time.Time{}
 }
 
-// A pod's session is from its binding to the end of its container. The pod is let go once that is
-// written.
+// TestSessionSpan checks that a pod's session lasts from its binding to the end of its container, and
+// that the pod is released once that is recorded.
 func TestSessionSpan(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -152,8 +152,8 @@ func TestSessionSpan(t *testing.T) {
 	}
 }
 
-// Scenario 47: a job that is evicted and comes back has two sessions that do not overlap, and
-// pays nothing for the time in the queue. Its pods have no finalizer.
+// TestEvictedJobSessions is scenario 47: a job that is evicted and comes back has two sessions that do
+// not overlap, and pays nothing for the time in the queue. Its pods have no finalizer.
 func TestEvictedJobSessions(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -179,14 +179,15 @@ func TestEvictedJobSessions(t *testing.T) {
 			t.Errorf("an end that was seen is estimated:%s", tellSessions(records))
 		}
 	}
-	// Two that begin and end within one second are in no order.
+	// Two that begin and end within one second have no defined order.
 	slices.Sort(held)
 	if want := slices.Sorted(slices.Values([]string{first.Name, high.Name, second.Name})); !slices.Equal(held, want) {
 		t.Errorf("sessions are of %v, want %v", held, want)
 	}
 }
 
-// A pod that nobody keeps and that is deleted while it runs ends when that is seen.
+// TestDeletedPodEnd checks that the session of a pod without a finalizer that is deleted while it runs
+// ends when the deletion is observed.
 func TestDeletedPodEnd(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -200,13 +201,13 @@ func TestDeletedPodEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := s.waitSessions(t, "a", "the session has ended", allEnded(1))[0]
-	// The order of three moments, however long it took: before, the end, and now.
+	// The order of three moments, independent of durations: before, the end, and now.
 	if at := r.Status.End.Time; at.Before(before.Truncate(time.Second)) || at.After(time.Now()) || r.Status.Estimated {
 		t.Errorf("it ended at %v, estimated %v; it was deleted after %v", at, r.Status.Estimated, before)
 	}
 }
 
-// A namespace takes its records with it. They are kept elsewhere first, once.
+// TestNamespaceRecords checks that the records of a deleted namespace are first copied elsewhere, once.
 func TestNamespaceRecords(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -214,7 +215,7 @@ func TestNamespaceRecords(t *testing.T) {
 	s.keptJob(t, "a", "train", work{pods: 2, gpus: 4})
 	pods := s.running(t, "a", "train", 2)
 	s.waitSessions(t, "a", "both pods have a session", func(r []poolv1alpha1.UsageRecord) bool { return len(r) == 2 })
-	s.end(t, pods[0]) // one session has ended when the namespace goes, the other has not
+	s.end(t, pods[0]) // one session has ended when the namespace is deleted, the other has not
 	s.waitSessions(t, "a", "a session has ended", func(r []poolv1alpha1.UsageRecord) bool {
 		return slices.ContainsFunc(r, func(r poolv1alpha1.UsageRecord) bool { return r.Status.End != nil })
 	})
@@ -241,7 +242,8 @@ func TestNamespaceRecords(t *testing.T) {
 	}
 }
 
-// Scenario 53: the gauge says what a tenant holds, and is gone when it holds nothing.
+// TestUsageMetric is scenario 53: the gauge reports the devices that a tenant holds, and is gone when it
+// holds none.
 func TestUsageMetric(t *testing.T) {
 	s := newScenario(t, dgx(4)...)
 	s.tenants(t, "a")
@@ -265,7 +267,7 @@ func TestUsageMetric(t *testing.T) {
 	})
 }
 
-// metrics are the lines of a metric of the pool controller that name something.
+// metrics returns the lines of a metric of the pool controller that contain about.
 func (e *testEnv) metrics(ctx context.Context, metric, about string) string {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.pools.MetricsURL(), http.NoBody)
 	if err != nil {
@@ -289,10 +291,10 @@ func (e *testEnv) metrics(ctx context.Context, metric, about string) string {
 	return out.String()
 }
 
-// TestLateStandby: a controller that begins to lead while it does not hear of pods yet ends none of
+// TestLateStandby checks that a controller that becomes leader before it has received pods ends none of
 // their sessions.
 func TestLateStandby(t *testing.T) {
-	const late = 30 * time.Second // longer than a leader's Lease counts
+	const late = 30 * time.Second // longer than a leader's Lease is valid
 	l := newTestEnv(t)
 	proxy, err := l.StartProxy(t.Context(), 33)
 	if err != nil {
@@ -320,7 +322,7 @@ func TestLateStandby(t *testing.T) {
 	if err := l.pools.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	var before, lease coordinationv1.Lease // that all pods were seen, which is not said while a session has none
+	var before, lease coordinationv1.Lease // that all pods were seen, which is not written while a session has none
 	s.get(t, &before, release.Namespace, "nvtopo-pool-metering")
 	s.waitFor(t, "the standby leads, and knows the pod of each session", func(ctx context.Context) (bool, string) {
 		err := s.Get(ctx, client.ObjectKeyFromObject(&before), &lease)

@@ -27,7 +27,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// fromEnvironment is a number of rounds; make test-long sets it higher.
+// fromEnvironment returns a number of rounds; make test-long sets it higher.
 func fromEnvironment(t *testing.T, variable string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -41,10 +41,10 @@ func fromEnvironment(t *testing.T, variable string, otherwise int) int {
 	return n
 }
 
-// TestNoWrongEviction: elastic jobs of three tenants come and go at random, beside a tenant that tries
-// for more than its limit. No job with preemptible: false is evicted, and within a tenant a job is
-// evicted only for one of a higher priority. A job waits only where there is no quota for it. Bills are
-// what the recorder saw.
+// TestNoWrongEviction runs elastic jobs of three tenants that come and go at random, beside a tenant that
+// tries to exceed its limit. No job with preemptible: false is evicted, and within a tenant a job is
+// evicted only for one of a higher priority. A job waits only if there is no quota for it. Bills agree
+// with the recorder's observations.
 func TestNoWrongEviction(t *testing.T) { //nolint:tparallel // newScenario calls t.Parallel
 	t.Parallel()
 	for seed := range fromEnvironment(t, "NVTOPO_POOL_MIXES", 2) {
@@ -101,7 +101,7 @@ func mix(t *testing.T, seed uint64) {
 	s.noWrongEvictions(t)
 	granted := 0
 	testkit.Eventually(t, patience, "no job waits although there is quota, and those that must not be preempted are whole", func(ctx context.Context) (bool, string) {
-		var wrong []string // on a busy machine nothing may have changed for long though Kueue is not done
+		var wrong []string // on a busy machine Kueue may have made no change for long and still have work
 		for _, waits := range s.idle() {
 			wrong = append(wrong, "waits although there is quota: "+waits)
 		}
@@ -120,7 +120,7 @@ func mix(t *testing.T, seed uint64) {
 		}
 		return len(wrong) == 0, strings.Join(wrong, "\n")
 	})
-	s.noWrongEvictions(t) // of what has changed meanwhile
+	s.noWrongEvictions(t) // covers the changes since
 	t.Logf("%d evictions; %d of the jobs that must not be preempted run", len(s.evictions()), granted)
 	for _, tenant := range tenants {
 		s.evict(t, tenant)
@@ -128,9 +128,9 @@ func mix(t *testing.T, seed uint64) {
 	s.billed(t, true, everybody...)
 }
 
-// stillWhole reports whether a job that must not be preempted has quota. why says what is wrong with
-// its pods: too few or too many, or one that failed. A job that was let in may wait for quota without
-// end: Kueue does not evict jobs of its own tenant and of other tenants together for it
+// stillWhole reports whether a job that must not be preempted has quota. why describes a fault of its
+// pods: too few or too many, or one that failed. An admitted job may wait for quota without end: Kueue
+// does not evict jobs of its own tenant and of other tenants together for it
 // (https://github.com/kubernetes-sigs/kueue/issues/14122).
 func (s *scenario) stillWhole(ctx context.Context, tenant, name string) (runs bool, why string) {
 	var base batchv1.Job
@@ -167,10 +167,10 @@ func (s *scenario) noWrongEvictions(t *testing.T) {
 	}
 }
 
-// preemptor finds in Kueue's message for whom a job was evicted.
+// preemptor matches the preempting workload in Kueue's message.
 var preemptor = regexp.MustCompile(`accommodate a workload \(UID: ([^,)]+).*due to prioritization in the ClusterQueue`)
 
-// wrongEvictions are those of jobs that must not be preempted, and those within a queue for a
+// wrongEvictions returns the evictions of jobs that must not be preempted, and those within a queue for a
 // job that is not of higher priority.
 func (s *scenario) wrongEvictions() (out []string) {
 	s.recorder.read(s.name, func(a *account) {
@@ -182,7 +182,7 @@ func (s *scenario) wrongEvictions() (out []string) {
 				continue // its Job had been deleted, and Kueue had not noticed
 			}
 			if e.reason == kueue.EvictedByAdmissionCheck && !e.admitted {
-				continue // there was quota for it, and no place: it had not started, and goes for no other one
+				continue // there was quota for it, and no place: it had not started, and was evicted for no other job
 			}
 			line := fmt.Sprintf("%s/%s of priority %d: %s %s", e.tenant, e.job, e.priority, e.reason, e.detail)
 			if e.protected {

@@ -24,7 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// protectedJob makes a Job that must not be preempted, as package elasticjob does.
+// protectedJob creates a Job that must not be preempted, as package elasticjob does.
 func (s *scenario) protectedJob(t *testing.T, tenant, name string, w work) {
 	t.Helper()
 	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: names.ProtectedClass}, Value: names.ProtectedPriority}
@@ -36,7 +36,7 @@ func (s *scenario) protectedJob(t *testing.T, tenant, name string, w work) {
 	s.job(t, tenant, name, w)
 }
 
-// gatedStill says whether a job has not been let in.
+// gatedStill reports whether a job has not been admitted.
 func (s *scenario) gatedStill(t *testing.T, tenant, name string) bool {
 	t.Helper()
 	var job batchv1.Job
@@ -44,7 +44,7 @@ func (s *scenario) gatedStill(t *testing.T, tenant, name string) bool {
 	return job.Annotations[kueue.AnnotationAdmissionGatedBy] == names.GateProtected
 }
 
-// podUIDs are the pods of a job.
+// podUIDs returns the UIDs of the pods of a job.
 func (s *scenario) podUIDs(t *testing.T, tenant, job string) (out []string) {
 	t.Helper()
 	for _, p := range s.pods(t, tenant, job) {
@@ -56,7 +56,8 @@ func (s *scenario) podUIDs(t *testing.T, tenant, job string) (out []string) {
 	return out
 }
 
-// Scenario 21: a reclaim takes what is borrowed, of whatever priority, and never what is pinned.
+// TestReclaimSparesPins is scenario 21: a reclaim takes borrowed devices of any priority, and never
+// pinned ones.
 func TestReclaimSparesPins(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a", "b")
@@ -85,8 +86,8 @@ func TestReclaimSparesPins(t *testing.T) {
 	}
 }
 
-// A job above its tenant's guarantee takes from what is nobody's, before it is let in, and gives it
-// back when it has ended. Nobody gets it meanwhile.
+// TestPinAboveGuarantee checks that a job above its tenant's guarantee takes unguaranteed devices before
+// it is admitted, and returns them when it has ended. No other tenant gets them meanwhile.
 func TestPinAboveGuarantee(t *testing.T) {
 	s := newScenario(t, dgx(3)...)
 	s.tenants(t, "a", "b")
@@ -111,8 +112,9 @@ func TestPinAboveGuarantee(t *testing.T) {
 	s.waitBound(t, map[string]int64{"a": 0, "b": 20})
 }
 
-// What is guaranteed to another is not given away, though nobody uses it; one that fits is not held
-// back by one that does not; and the one that waits is let in once there is room.
+// TestPinBelowGuarantees checks that devices guaranteed to another tenant are not given away even if
+// unused, that a job that fits is not held back by one that does not, and that the waiting one is
+// admitted once there is room.
 func TestPinBelowGuarantees(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a", "b")
@@ -139,8 +141,9 @@ func TestPinBelowGuarantees(t *testing.T) {
 	s.waitQuotas(t, map[string]gpuQuota{"cohort": {0, -1, -1}, "a": {16, 0, -1}, "b": {0, 16, -1}})
 }
 
-// A job that must not be preempted says why it waits: it can never start, its tenant protects as much
-// as it may, it would take what others are guaranteed. It is let in when that is over.
+// TestPinRefusals checks the reasons that a waiting job that must not be preempted reports: it can never
+// start, its tenant's protected limit is reached, or it would take the guarantees of others. It is
+// admitted when the reason is gone.
 func TestPinRefusals(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.pool(t, `
@@ -184,7 +187,8 @@ func TestPinRefusals(t *testing.T) {
 	}
 }
 
-// A node that is lost takes from what is nobody's; what is pinned stays, and the job with it.
+// TestPinOnLostNodes checks that a lost node reduces the unguaranteed devices; pinned ones stay, and the
+// job with them.
 func TestPinOnLostNodes(t *testing.T) {
 	s := newScenario(t, dgx(3)...)
 	s.tenants(t, "a", "b")
@@ -211,7 +215,8 @@ func TestPinOnLostNodes(t *testing.T) {
 	s.waitBound(t, map[string]int64{"a": 16, "b": 8})
 }
 
-// A job that is gone before it was let in, or while it runs, leaves nothing pinned.
+// TestPinOfGoneJob checks that a job that is deleted before its admission, or while it runs, leaves
+// nothing pinned.
 func TestPinOfGoneJob(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -235,8 +240,8 @@ func TestPinOfGoneJob(t *testing.T) {
 	})
 }
 
-// Nothing is to be loaded after the pool controller was killed: what is pinned is what jobs say. A
-// pool in which nothing changes is not written.
+// TestPinDerivation checks that the pool controller needs no saved state after it was killed: pins are
+// derived from jobs. An unchanged pool is not written.
 func TestPinDerivation(t *testing.T) {
 	s := newNamedScenario(t, newTestEnv(t), "training", dgx(2)...)
 	s.tenants(t, "a", "b")
@@ -294,7 +299,7 @@ func TestPinDerivation(t *testing.T) {
 	}
 }
 
-// showPool is the transcript of a pool that is full, and of the jobs that wait for it.
+// showPool writes the transcript of a full pool, and of the jobs that wait for it.
 func (s *scenario) showPool(t *testing.T) {
 	t.Helper()
 	shown := transcript.New("pool", "--kubeconfig", s.Kubeconfig())
@@ -308,7 +313,7 @@ func (s *scenario) showPool(t *testing.T) {
 	shown.Compare(t)
 }
 
-// patches is how often the pool controller has patched or applied anything.
+// patches returns the number of the pool controller's patches and applies.
 func (s *scenario) patches(t *testing.T) (sum float64) {
 	t.Helper()
 	for line := range strings.Lines(s.scrape(t)) {

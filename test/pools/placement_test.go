@@ -28,8 +28,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// checked is a flavor of the scenario's nodes and a queue of tenant a whose quota is no bound. Its
-// jobs are asked for a place before they start.
+// checked is a flavor of the scenario's nodes and a queue of tenant a whose quota is no bound. Its jobs
+// pass the placement check before they start.
 const checked = `apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
 metadata: {name: POOL}
@@ -53,20 +53,20 @@ metadata: {name: POOL, namespace: POOL-a}
 spec: {clusterQueue: POOL}
 `
 
-// checkedQueue makes the queue, with a quota of so many GPUs.
+// checkedQueue creates the queue, with a quota of GPUs.
 func (s *scenario) checkedQueue(t *testing.T, quota int) {
 	t.Helper()
 	s.tenants(t, "a")
 	s.yaml(t, strings.ReplaceAll(checked, "QUOTA", strconv.Itoa(quota)))
 }
 
-// rack is a name that no other scenario's racks have: the fabric is that of the whole cluster.
+// rack returns a rack name unique to the test: the fabric is that of the whole cluster.
 func rack(t *testing.T, i int) string {
 	t.Helper()
 	return fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), i)
 }
 
-// gang makes a Job whose pods are placed together, with what they ask of the fabric.
+// gang creates a Job whose pods are placed together, with their requirements on the fabric.
 func (s *scenario) gang(t *testing.T, name string, w work, wishes map[string]string) {
 	t.Helper()
 	if err := s.priorityClass(t.Context(), w.priority); err != nil {
@@ -77,7 +77,7 @@ func (s *scenario) gang(t *testing.T, name string, w work, wishes map[string]str
 	}
 }
 
-// gangObject is the Job of a gang.
+// gangObject returns the Job of a gang.
 func (s *scenario) gangObject(name string, w work, wishes map[string]string) *batchv1.Job {
 	job := s.jobObject("a", name, &w)
 	indexed := batchv1.IndexedCompletion
@@ -89,7 +89,7 @@ func (s *scenario) gangObject(name string, w work, wishes map[string]string) *ba
 	return job
 }
 
-// check is what the check says of a job; empty if it is not asked.
+// check returns the placement check's state of a job; empty if the job has none.
 func (s *scenario) check(ctx context.Context, job string) (c kueue.AdmissionCheckState, w *kueue.Workload, err error) {
 	w, err = s.workload(ctx, "a", job)
 	if err != nil || w == nil {
@@ -103,7 +103,7 @@ func (s *scenario) check(ctx context.Context, job string) (c kueue.AdmissionChec
 	return c, w, nil
 }
 
-// paused waits until a job has no quota, because the check found no place for such a reason.
+// paused waits until a job has no quota, because the check found no place for this reason.
 func (s *scenario) paused(t *testing.T, job, why string) {
 	t.Helper()
 	s.waitFor(t, "job "+job+" is paused", func(ctx context.Context) (bool, string) {
@@ -116,7 +116,7 @@ func (s *scenario) paused(t *testing.T, job, why string) {
 	})
 }
 
-// placed waits until the pods of a job run, and returns what the check had said, and their nodes.
+// placed waits until the pods of a job run, and returns the check's last state, and their nodes.
 func (s *scenario) placed(t *testing.T, job string, pods int) (c kueue.AdmissionCheckState, nodes map[string]int) {
 	t.Helper()
 	nodes = map[string]int{}
@@ -133,10 +133,10 @@ func (s *scenario) placed(t *testing.T, job string, pods int) (c kueue.Admission
 	return c, nodes
 }
 
-// pausesSince is how many of the check's shortest pauses have passed since a time.
+// pausesSince returns how many of the check's shortest pauses have passed since a time.
 func pausesSince(t time.Time) int { return int(time.Since(t) / (10 * time.Second)) }
 
-// neverBound checks for a while that no pod of a job is bound.
+// neverBound checks for a duration that no pod of a job is bound.
 func (s *scenario) neverBound(t *testing.T, job string, d time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
@@ -148,8 +148,8 @@ func (s *scenario) neverBound(t *testing.T, job string, d time.Duration) {
 	}
 }
 
-// Acceptance 33: a gang has quota and no place. It does not hold the quota, others run
-// meanwhile, and it starts when there is a place.
+// TestQuotaWithoutPlace is acceptance 33: a gang has quota and no place. It does not hold the quota,
+// others run meanwhile, and it starts when there is a place.
 func TestQuotaWithoutPlace(t *testing.T) {
 	s := newScenario(t, dgx(4)...)
 	s.checkedQueue(t, 48)
@@ -165,7 +165,7 @@ func TestQuotaWithoutPlace(t *testing.T) {
 	if got := s.evicted("a"); len(got) != 1 || got["whole"] == 0 {
 		t.Errorf("evictions %v, want those of job whole only", got)
 	}
-	// So many pauses fit into the time that the machine took, if none of them is made longer.
+	// The largest number of pauses that fit into the elapsed time, if none of them is extended.
 	if n, most := s.evictedAfterPause(), pausesSince(began); n > most {
 		t.Errorf("a job that was paused had quota without a place %d times, want %d at most", n, most)
 	}
@@ -189,8 +189,8 @@ func TestQuotaWithoutPlace(t *testing.T) {
 	}
 }
 
-// Acceptance 36 and 43: a gang that communicates gets four whole nodes of one rack, which its pods
-// select from then on; the estimates are those of the requirement.
+// TestGangRack is acceptance 36 and 43: a gang that communicates gets four whole nodes of one rack, which
+// its pods select from then on; the estimates are those of the requirement.
 func TestGangRack(t *testing.T) {
 	a, b := rack(t, 0), rack(t, 1)
 	s := newScenario(t, racked(4, a, b)...)
@@ -230,7 +230,7 @@ func TestGangRack(t *testing.T) {
 	s.estimates(t, "small", fabric.QualityOneNode, gangrequest.Estimate{})
 }
 
-// Acceptance 39: a gang that computes is spread over the racks.
+// TestGangSpread is acceptance 39: a gang that computes is spread over the racks.
 func TestGangSpread(t *testing.T) {
 	a, b := rack(t, 0), rack(t, 1)
 	s := newScenario(t, racked(4, a, b)...)
@@ -253,7 +253,7 @@ func TestGangSpread(t *testing.T) {
 	s.estimates(t, "train", fabric.QualityAdjacent, gangrequest.Estimate{Ring: 29.296875, Tree: -1, Other: -1})
 }
 
-// rackOf is the rack of a node.
+// rackOf returns the rack of a node.
 func (s *scenario) rackOf(t *testing.T, node string) string {
 	t.Helper()
 	var n v1.Node
@@ -261,8 +261,8 @@ func (s *scenario) rackOf(t *testing.T, node string) string {
 	return n.Labels[rackLabel]
 }
 
-// estimates checks what the scheduler wrote of a gang's place, on the pod of its first rank. What
-// is below 0 is not compared.
+// estimates checks the scheduler's estimate of a gang's place, on the pod of its first rank. Fields of
+// want below 0 are not compared.
 func (s *scenario) estimates(t *testing.T, job, quality string, want gangrequest.Estimate) {
 	t.Helper()
 	s.waitFor(t, "the scheduler writes how good the place of job "+job+" is", func(context.Context) (bool, string) {
@@ -284,7 +284,8 @@ func (s *scenario) estimates(t *testing.T, job, quality string, want gangrequest
 	})
 }
 
-// Acceptance 40: a gang of sixteen among two hundred single pods starts together or not at all.
+// TestGangAmongPods is acceptance 40: a gang of sixteen among two hundred single pods starts together or
+// not at all.
 func TestGangAmongPods(t *testing.T) {
 	const singles, members = 200, 16
 	s := newScenario(t, dgx(8)...)
@@ -324,7 +325,8 @@ func TestGangAmongPods(t *testing.T) {
 	})
 }
 
-// Acceptance 41: of two gangs of five nodes on eight one runs, and the other waits whole.
+// TestTwoLargeGangs is acceptance 41: of two gangs of five nodes on eight one runs, and the other waits
+// whole.
 func TestTwoLargeGangs(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.checkedQueue(t, 80)
@@ -344,8 +346,8 @@ func TestTwoLargeGangs(t *testing.T) {
 	s.placed(t, waits, 5)
 }
 
-// Acceptance 42: the scheduler is killed while the members of a gang wait for each other. The gang
-// is placed as if nothing had happened.
+// TestKillAtPermit is acceptance 42: the scheduler is killed while the members of a gang wait for each
+// other. The gang is placed as without the kill.
 func TestKillAtPermit(t *testing.T) {
 	l := newTestEnv(t)
 	a, b := rack(t, 0), rack(t, 1)
@@ -381,8 +383,8 @@ func TestKillAtPermit(t *testing.T) {
 	}
 }
 
-// The pool controller is killed after it promised a place, and before the pods are bound, and again
-// while a job is paused: nothing is promised twice, and the job starts when there is a place.
+// TestPromiseRecovery kills the pool controller after it promised a place and before the pods are bound,
+// and again while a job is paused: no place is promised twice, and the job starts when there is a place.
 func TestPromiseRecovery(t *testing.T) {
 	l := newTestEnv(t)
 	s := newScenarioOn(t, l, dgx(2)...)
@@ -417,7 +419,7 @@ func TestPromiseRecovery(t *testing.T) {
 	s.placed(t, "second", 1)
 }
 
-// Many gangs have quota and one of them a place: they take turns, and none is forgotten.
+// TestGangTurns checks that of many gangs with quota, of which one fits at a time, each gets its turn.
 func TestGangTurns(t *testing.T) {
 	const gangs = 12
 	s := newScenario(t, dgx(4)...)
@@ -439,9 +441,8 @@ func TestGangTurns(t *testing.T) {
 		}
 		return done == gangs, fmt.Sprintf("%d of %d ended", done, gangs)
 	})
-	// One that has paused is evicted again if it was told of a place that another one took, of which
-	// there are as many as gangs, or if its pause was not made longer in time, which a slow machine does
-	// not do: once in a pause.
+	// A paused job is evicted again if its place was taken by another gang, at most once for each gang, or
+	// if its pause was not extended in time, on a slow machine: once in a pause.
 	evictions, inVain := s.evictions(), s.evictedAfterPause()
 	t.Logf("%d gangs of which one fits ended in %s, with %d evictions, %d of jobs that had paused", gangs, time.Since(began).Round(time.Second), len(evictions), inVain)
 	if most := max(gangs/2, pausesSince(began)); inVain > most {
@@ -454,8 +455,8 @@ func TestGangTurns(t *testing.T) {
 	}
 }
 
-// TestPromisedModels: in a pool of two GPU models a gang whose pods come first leaves the model alone
-// that another gang was promised before it. Nobody is evicted.
+// TestPromisedModels checks that, in a pool of two GPU models, a gang whose pods come first does not take
+// the model that was promised to another gang before it. No pod is evicted.
 func TestPromisedModels(t *testing.T) {
 	l := newTestEnv(t)
 	s := newScenarioOn(t, l, slices.Concat(
@@ -499,7 +500,7 @@ func TestPromisedModels(t *testing.T) {
 	}
 }
 
-// gangFirst makes a gang whose pods the scheduler takes before others.
+// gangFirst creates a gang whose pods the scheduler takes before others.
 func (s *scenario) gangFirst(t *testing.T, name, class string, w work) {
 	t.Helper()
 	job := s.gangObject(name, w, nil)

@@ -15,7 +15,8 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// Scenario 9: what nodes lose, tenants cannot share, and what runs is left alone.
+// TestUnschedulableNodes is scenario 9: tenants cannot share the devices of lost nodes, and running pods
+// are left alone.
 func TestUnschedulableNodes(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "c")
@@ -48,8 +49,8 @@ func TestUnschedulableNodes(t *testing.T) {
 	}
 }
 
-// waitAvailable waits until the status and the metric have so many devices available, and the status
-// that utilisation in percent.
+// waitAvailable waits until the status and the metric have this number of available devices, and the
+// status this utilisation in percent.
 func (s *scenario) waitAvailable(t *testing.T, devices, percent int32) {
 	t.Helper()
 	s.waitPool(t, fmt.Sprintf("%d devices are available, and %d %% used", devices, percent), func(status *poolv1alpha1.ComputePoolStatus) bool {
@@ -58,7 +59,8 @@ func (s *scenario) waitAvailable(t *testing.T, devices, percent int32) {
 	s.waitMetrics(t, map[string]float64{`compute_pool_available{pool="POOL"}`: float64(devices)})
 }
 
-// A pod outside of the tenants' namespaces takes from what tenants can share, and the pool says so.
+// TestForeignUse checks that a pod outside of the tenants' namespaces reduces the devices that tenants
+// can share, and that the pool reports it.
 func TestForeignUse(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -75,7 +77,8 @@ func TestForeignUse(t *testing.T) {
 	s.waitQuotas(t, map[string]gpuQuota{"cohort": {8, -1, -1}, "a": {0, 8, -1}})
 }
 
-// With fewer devices than are guaranteed, the pool says so, and is degraded.
+// TestOverGuarantee checks that a pool with fewer devices than its guarantees reports it, and is
+// degraded.
 func TestOverGuarantee(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a", "b")

@@ -25,7 +25,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// gpuQuota is what an object of Kueue's says of GPUs; -1 for what it leaves out.
+// gpuQuota is the GPU quota of a Kueue object; -1 for an unset field.
 type gpuQuota struct{ Nominal, Borrowing, Lending int64 }
 
 func gpuQuotaIn(groups []kueue.ResourceGroup) gpuQuota {
@@ -50,8 +50,8 @@ func gpuQuotaIn(groups []kueue.ResourceGroup) gpuQuota {
 	return out
 }
 
-// gpuQuotas are what the pool's Cohorts and ClusterQueues say. The root Cohort is cohort, a queue of
-// tenant a is a.
+// gpuQuotas returns the quotas of the pool's Cohorts and ClusterQueues. The root Cohort is named cohort,
+// a queue of tenant a is named a.
 func (s *scenario) gpuQuotas(ctx context.Context) (map[string]gpuQuota, error) {
 	var (
 		cohorts kueue.CohortList
@@ -84,7 +84,7 @@ func (s *scenario) quotasOf(t *testing.T) map[string]gpuQuota {
 	return got
 }
 
-// waitQuotas waits until Kueue's objects of the pool are these.
+// waitQuotas waits until Kueue's objects of the pool have these quotas.
 func (s *scenario) waitQuotas(t *testing.T, want map[string]gpuQuota) {
 	t.Helper()
 	s.waitFor(t, "Kueue's objects of "+s.name, func(ctx context.Context) (bool, string) {
@@ -122,7 +122,7 @@ func (s *scenario) waitStop(t *testing.T, policy string) {
 	})
 }
 
-// share is that of a tenant in the pool's status; empty if it has none.
+// share returns a tenant's share in the pool's status; empty if it has none.
 func (s *scenario) share(status *poolv1alpha1.ComputePoolStatus, tenant string) poolv1alpha1.PoolShare {
 	for _, share := range status.Shares {
 		if share.Tenant == s.tenant(tenant) && share.Queue == "" {
@@ -132,7 +132,7 @@ func (s *scenario) share(status *poolv1alpha1.ComputePoolStatus, tenant string) 
 	return poolv1alpha1.PoolShare{}
 }
 
-// least is the least number of a status.
+// least returns the least number of a status.
 func least(status *poolv1alpha1.ComputePoolStatus) int32 {
 	out := min(status.TotalCapacity, status.ReservedCapacity, status.AllocatedCapacity, status.AvailableCapacity, status.Discovered, status.UtilizationPercent)
 	if st := status.States; st != nil {
@@ -164,7 +164,7 @@ func (s *scenario) sumOverPods(t *testing.T) {
 	})
 }
 
-// setUnschedulable cordons a node, or takes that back.
+// setUnschedulable cordons or uncordons a node.
 func (s *scenario) setUnschedulable(t *testing.T, node string, to bool) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, to)
@@ -173,7 +173,7 @@ func (s *scenario) setUnschedulable(t *testing.T, node string, to bool) {
 	}
 }
 
-// setReady says of a node what its kubelet, or the node controller, would.
+// setReady sets a node's Ready condition as its kubelet, or the node controller, would.
 func (s *scenario) setReady(t *testing.T, node string, to v1.ConditionStatus) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q,"reason":"Test"}]}}`, to)
@@ -183,7 +183,7 @@ func (s *scenario) setReady(t *testing.T, node string, to v1.ConditionStatus) {
 	}
 }
 
-// objectsOfPool are Kueue's objects of the pool, by kind and name.
+// objectsOfPool returns Kueue's objects of the pool, by kind and name.
 func (s *scenario) objectsOfPool(ctx context.Context, t *testing.T) (out []string) {
 	t.Helper()
 	for _, list := range []client.ObjectList{&kueue.CohortList{}, &kueue.ClusterQueueList{}, &kueue.LocalQueueList{}, &kueue.ResourceFlavorList{}} {
@@ -231,7 +231,7 @@ func (s *scenario) scrape(t *testing.T) string {
 	return string(text)
 }
 
-// metric is the value of a series; -1 if there is none. POOL stands for the scenario's name.
+// metric returns the value of a series; -1 if there is none. POOL stands for the scenario's name.
 func (s *scenario) metric(t *testing.T, series string) float64 {
 	t.Helper()
 	series = strings.ReplaceAll(series, "POOL", s.name)

@@ -23,8 +23,8 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// trainingPool is the pool of the requirement's example: 64 GPUs of which 8 are kept back, and
-// three tenants.
+// trainingPool is the pool of the requirement's example: 64 GPUs of which 8 are reserved, and three
+// tenants.
 const trainingPool = `
   poolType: gpu
   capacity: {total: 64, reserved: 8}
@@ -33,7 +33,7 @@ const trainingPool = `
   - {tenant: POOL-b, limit: 24, guaranteed: 8}
   - {tenant: POOL-c, limit: 16}`
 
-// Scenario 1.
+// TestExamplePool is scenario 1: the example's pool.
 func TestExamplePool(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "c")
@@ -62,7 +62,8 @@ func TestExamplePool(t *testing.T) {
 	s.waitQuotas(t, map[string]gpuQuota{"cohort": {32, -1, -1}, "a": {16, 16, -1}, "b": {8, 16, -1}, "c": {0, 16, -1}})
 }
 
-// Scenario 2, as far as pools go: what is wrong is refused, with the name of the field.
+// TestRefusedPools is scenario 2, as far as it concerns pools: wrong values are refused, with the name of
+// the field.
 func TestRefusedPools(t *testing.T) {
 	s := newScenario(t)
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}")
@@ -89,8 +90,8 @@ func TestRefusedPools(t *testing.T) {
 	}
 }
 
-// Scenario 3: the tenant's limit holds, whatever is free. Scenario 53: the metrics say so, and
-// no longer once all is over.
+// TestTenantLimit is scenario 3: the tenant's limit holds even if devices are free; and scenario 53: the
+// metrics report it, until the jobs are over.
 func TestTenantLimit(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "c")
@@ -121,12 +122,12 @@ func TestTenantLimit(t *testing.T) {
 		`compute_pool_tenant_pinned{pool="POOL",tenant_id="POOL-c"}`:                        0,
 		`compute_queue_oldest_pending_seconds{pool="POOL",queue="POOL.POOL-b"}`:             0,
 	})
-	// A lower bound, which a slow machine only exceeds: the job was there before nothing changed any more.
+	// A lower bound, which a slow machine only exceeds: the job existed before the last change.
 	if waited := s.metric(t, `compute_queue_oldest_pending_seconds{pool="POOL",queue="POOL.POOL-a"}`); waited < quiet.Seconds() {
 		t.Errorf("the oldest job has waited for %.0f s by the metric, and settling took %s", waited, quiet)
 	}
 	jobs := client.InNamespace(s.tenant("a"))
-	s.waitFor(t, "the API server deletes all jobs", func(ctx context.Context) (bool, string) { // a busy one breaks off a long answer
+	s.waitFor(t, "the API server deletes all jobs", func(ctx context.Context) (bool, string) { // a busy one breaks off a long response
 		err := s.DeleteAllOf(ctx, &batchv1.Job{}, jobs, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		return err == nil, fmt.Sprint(err)
 	})
@@ -136,7 +137,7 @@ func TestTenantLimit(t *testing.T) {
 	})
 }
 
-// Scenarios 5 and 6: a small pool, filled by two.
+// TestSmallPool is scenarios 5 and 6: a small pool, filled by two tenants.
 func TestSmallPool(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a", "b")
@@ -166,7 +167,7 @@ func TestSmallPool(t *testing.T) {
 	})
 }
 
-// Scenario 7.
+// TestTenantWithoutQuota is scenario 7: a tenant that the pool does not list.
 func TestTenantWithoutQuota(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "x")
@@ -181,7 +182,7 @@ func TestTenantWithoutQuota(t *testing.T) {
 		c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "LocalQueue"), fmt.Sprint(c)
 	})
-	// The others use what they are guaranteed, so that only what is nobody's is left.
+	// The others use their guarantees, so that only unguaranteed devices are left.
 	s.job(t, "a", "own", work{pods: 2, gpus: 8})
 	s.job(t, "b", "own", work{gpus: 8})
 	s.running(t, "a", "own", 2)
@@ -196,7 +197,8 @@ func TestTenantWithoutQuota(t *testing.T) {
 	}
 }
 
-// Scenario 8: without the name of a queue, a tenant's pod runs if it has no devices.
+// TestPodsWithoutQueue is scenario 8: without the name of a queue, a tenant's pod runs if it has no
+// devices.
 func TestPodsWithoutQueue(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -224,8 +226,8 @@ func TestPodsWithoutQueue(t *testing.T) {
 	}
 }
 
-// Scenario 10: jobs come and go at random. No number of the status is ever negative, and once all
-// is quiet the status is what pods hold: in the end nothing.
+// TestRandomStatus is scenario 10: jobs come and go at random. No number of the status is ever negative,
+// and after the last change the status equals the sum over pods: in the end zero.
 func TestRandomStatus(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a", "b")
@@ -262,7 +264,7 @@ func TestRandomStatus(t *testing.T) {
 	s.sumOverPods(t)
 }
 
-// Scenario 14.
+// TestWeights is scenario 14: tenants share devices by their weights.
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	for name, weights := range map[string][2]string{"whole weights": {"3", "1"}, "weights with decimals": {"0.75", "0.25"}} {
@@ -286,7 +288,8 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// Queues of policy capacity share what is beyond their guarantees in proportion to these.
+// TestCapacityPolicy checks that queues of policy capacity share devices beyond their guarantees in
+// proportion to these.
 func TestCapacityPolicy(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a", "b")
@@ -307,7 +310,8 @@ func TestCapacityPolicy(t *testing.T) {
 	}
 }
 
-// Scenario 17: with both lists the outer limits hold exactly, and the inner ones in each part.
+// TestQuotasAndQueues is scenario 17: with both lists the outer limits hold exactly, and the inner ones
+// in each part.
 func TestQuotasAndQueues(t *testing.T) {
 	t.Parallel()
 	for _, hierarchy := range []string{"TenantFirst", "QueueFirst"} {
@@ -355,7 +359,7 @@ func TestQuotasAndQueues(t *testing.T) {
 	}
 }
 
-// Scenario 18.
+// TestStopPolicies is scenario 18: the stop policies of a pool.
 func TestStopPolicies(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a")
@@ -382,8 +386,8 @@ func TestStopPolicies(t *testing.T) {
 	s.waitBound(t, map[string]int64{"a": 16})
 }
 
-// A tenant that is listed no more keeps what runs. Nothing more is let in, and the queue goes once
-// it is empty.
+// TestDelistedTenant checks that a tenant that is no longer listed keeps its running jobs. No more are
+// admitted, and the queue is deleted once it is empty.
 func TestDelistedTenant(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a", "b")
@@ -402,7 +406,7 @@ func TestDelistedTenant(t *testing.T) {
 	s.waitQuotas(t, map[string]gpuQuota{"cohort": {8, -1, -1}, "a": {8, 8, -1}})
 }
 
-// Scenario 59.
+// TestDeletedPool is scenario 59: the deletion of a pool.
 func TestDeletedPool(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")

@@ -17,8 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// oneQueue is a flavor of the scenario's nodes and a queue of tenant a with four GPUs, as
-// people would write them who have no pools.
+// oneQueue is a flavor of the scenario's nodes and a queue of tenant a with four GPUs, as users without
+// pools would write them.
 const oneQueue = `apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
 metadata: {name: POOL}
@@ -39,8 +39,8 @@ metadata: {name: POOL, namespace: POOL-a}
 spec: {clusterQueue: POOL}
 `
 
-// A job of one tenant fits its queue's quota, the next one does not. The nodes have room
-// for both, so it is Kueue that holds the second one back, until the first has ended.
+// TestJobAboveQuota: a job of one tenant fits its queue's quota, the next one does not. The nodes have
+// room for both, so it is Kueue that holds the second one back, until the first has ended.
 func TestJobAboveQuota(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a")
@@ -72,7 +72,8 @@ func TestJobAboveQuota(t *testing.T) {
 	}
 }
 
-// Kueue leaves alone what is not a tenant's: such a pod is bound although no queue exists.
+// TestPodOutsideTenants checks that Kueue ignores namespaces without a tenant: such a pod is bound
+// although no queue exists.
 func TestPodOutsideTenants(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.namespace(t, "free", nil)
@@ -86,7 +87,7 @@ func TestPodOutsideTenants(t *testing.T) {
 	})
 }
 
-// distinct checks that the pods have so many GPUs together, and each GPU one pod.
+// distinct checks that the pods have a number of GPUs together, and each GPU one pod.
 func distinct(t *testing.T, pods []*v1.Pod, want int) {
 	t.Helper()
 	owner := map[string]types.UID{}

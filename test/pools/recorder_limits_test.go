@@ -17,18 +17,18 @@ import (
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// excess is that a tenant, or all of them, had more than allowed.
+// excess is a moment in which a tenant, or all of them, had more than allowed.
 type excess struct {
 	said   string
 	before []string // the last changes of quota
-	// still judges it again by what is known of deleted Jobs now.
+	// still judges it again with the present knowledge of deleted Jobs.
 	still func() bool
 }
 
-// checkPods judges what bound pods hold at a version. A deleted Job's quota is another's at once, and
-// the garbage collector deletes its pods some time later: until then these do not count, however slow
-// it is. That they go is seen when the scenario leaves, see overdue. The recorder may hear of the Job
-// later than of the pods.
+// checkPods judges the devices of bound pods at a version. A deleted Job's quota is another's at once,
+// and the garbage collector deletes its pods some time later: until then they are not included, however
+// slow it is. Their deletion is checked when the scenario leaves, see overdue. The recorder may receive
+// the Job later than the pods.
 func (a *account) checkPods(version string) {
 	holders := a.holders()
 	bound := func() map[string]int64 {
@@ -37,8 +37,8 @@ func (a *account) checkPods(version string) {
 	a.check("bound pods", bound, bound)
 }
 
-// leaves reports whether a Job had been deleted before a version. Versions of all kinds are revisions
-// of one etcd.
+// leaves reports whether a Job had been deleted before a version. Versions of all kinds are revisions of
+// one etcd.
 func (a *account) leaves(job types.UID, version string) bool {
 	deleted, known := a.deleted[job]
 	if !known {
@@ -48,8 +48,8 @@ func (a *account) leaves(job types.UID, version string) bool {
 	return err == nil && order < 0
 }
 
-// overdue names a bound pod whose Job was deleted, or a job with quota whose end was lost, and is
-// empty when there is none. Nothing of the two counts against a limit, and both have to go.
+// overdue describes a bound pod whose Job was deleted, or a job with quota whose end was lost, and is
+// empty if there is none. Neither is included in a limit, and both have to go.
 func (a *account) overdue() string {
 	for _, p := range a.holders() {
 		if version, deleted := a.deleted[p.job]; deleted {
@@ -64,21 +64,21 @@ func (a *account) overdue() string {
 	return ""
 }
 
-// checkQuota judges for what there is quota. That of a job whose end was lost is another's, and does
-// not count until Kueue notices, see overdue.
+// checkQuota judges the reserved quota. That of a job whose end was lost is another's, and not included
+// until Kueue notices, see overdue.
 //
-// In the cycle in which Kueue evicts a job, it counts the job's quota as free for whoever fits beside
+// In the cycle in which Kueue evicts a job, it takes the job's quota as free for any job that fits beside
 // the one that it evicts for (fits in its pkg/scheduler/scheduler.go). So until an evicted job has
-// stopped, all quota together may be more than the pool; what is kept may not.
+// stopped, all quota together may exceed the pool; the kept quota may not.
 func (a *account) checkQuota() {
 	reserved := a.quotas(func(w *workloadSeen) bool { return !w.endLost })
 	kept := a.quotas(func(w *workloadSeen) bool { return !w.endLost && !w.evicted })
 	a.check("reserved quota", func() map[string]int64 { return reserved }, func() map[string]int64 { return kept })
 }
 
-// checkQueue judges how much Kueue may give a tenant at most, where it has one queue: the queue's own
-// quota, and what it may borrow beyond. A tenant that may have all of the pool is bounded by what the
-// Cohort has.
+// checkQueue judges the greatest quota that Kueue may give a tenant with one queue: the queue's own
+// quota, and its borrowing limit. A tenant that may have all of the pool is bounded by the Cohort's
+// quota.
 func (a *account) checkQueue(cq *kueue.ClusterQueue) {
 	_, tenant, _ := strings.Cut(cq.Name, ".")
 	if limit, known := a.limits[tenant]; a.unordered || !known || limit >= a.capacity {
@@ -91,7 +91,7 @@ func (a *account) checkQueue(cq *kueue.ClusterQueue) {
 				if r.Name != topologyv1alpha1.DefaultResource {
 					continue
 				}
-				most := int64(math.MaxInt64) // without a limit to borrowing
+				most := int64(math.MaxInt64) // without a borrowing limit
 				if r.BorrowingLimit != nil {
 					most = r.NominalQuota.Value() + r.BorrowingLimit.Value()
 				}
@@ -104,8 +104,8 @@ func (a *account) checkQueue(cq *kueue.ClusterQueue) {
 	}
 }
 
-// check notes which tenant holds more than its limit, and whether what all of them keep is more
-// than the pool and what Kueue gave twice when it lost an eviction.
+// check notes tenants above their limits, and a total above the pool's capacity and the quota that Kueue
+// gave twice when it lost an eviction.
 func (a *account) check(of string, held, kept func() map[string]int64) {
 	if a.unordered || len(a.limits) == 0 {
 		return
@@ -130,8 +130,8 @@ func (a *account) check(of string, held, kept func() map[string]int64) {
 	}
 }
 
-// add notes an excess. Those that are none by what was learned since go whenever as many have come again:
-// each has a copy of what was bound.
+// add notes an excess. Excesses that proved to be none are dropped whenever as many new ones have come:
+// each has a copy of the bound pods.
 func (a *account) add(said string, still func() bool) {
 	if len(a.wrong) >= 2*a.judged+64 {
 		a.judged = len(a.beyond())
@@ -139,13 +139,13 @@ func (a *account) add(said string, still func() bool) {
 	a.wrong = append(a.wrong, excess{said: time.Now().Format(time.StampMilli) + ": " + said, before: slices.Clone(a.history), still: still})
 }
 
-// beyond is who was ever beyond a limit.
+// beyond returns the excesses that are still valid.
 func (a *account) beyond() []excess {
 	a.wrong = slices.DeleteFunc(a.wrong, func(e excess) bool { return !e.still() })
 	return a.wrong
 }
 
-// holders are the bound pods.
+// holders returns the bound pods.
 func (a *account) holders() (out []podSeen) {
 	for _, p := range a.pods {
 		if p.holds {
@@ -155,7 +155,7 @@ func (a *account) holders() (out []podSeen) {
 	return out
 }
 
-// bound is how many devices the bound pods of each tenant have.
+// bound returns the number of devices of each tenant's bound pods.
 func (a *account) bound() map[string]int64 { return devicesByTenant(a.holders()) }
 
 func devicesByTenant(pods []podSeen) map[string]int64 {

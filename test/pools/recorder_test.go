@@ -21,8 +21,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// recorder hears of every change of pods, Jobs, Workloads and ClusterQueues, and keeps the account
-// of each scenario: who holds what, and who was ever beyond a limit.
+// recorder watches pods, Jobs, Workloads and ClusterQueues, and keeps the account of each scenario: the
+// holders of devices and quota, and every excess of a limit.
 type recorder struct {
 	mu       sync.Mutex
 	accounts map[string]*account // by scenario; guarded by mu
@@ -30,67 +30,66 @@ type recorder struct {
 
 func newRecorder() *recorder { return &recorder{accounts: map[string]*account{}} }
 
-// account is what was seen of one scenario. Tenants are by the names of their namespaces.
+// account is the observed state of one scenario. Tenants are identified by the names of their namespaces.
 type account struct {
-	// limits is the most that a tenant may hold, and capacity all of them together. A lower
-	// limit takes nothing away from who holds more, so the highest that there was counts.
+	// limits are the tenants' limits, and capacity that of all of them together. A lower limit takes no
+	// devices away from their holders, so the highest one so far is used.
 	limits   map[string]int64
 	capacity int64
-	// unordered: what is seen has not the order in which it happened, so nothing is checked.
+	// unordered: events do not have the order of the changes, so nothing is checked.
 	unordered bool
 
-	// occupied is the most that a tenant's bound pods ever had, with those that were ending.
+	// occupied is the largest number of devices of a tenant's bound pods so far, terminating ones included.
 	occupied map[string]int64
 
 	pods      map[types.UID]podSeen
-	sessions  map[types.UID]sessionSeen // of all pods that ever were bound
+	sessions  map[types.UID]sessionSeen // of all pods that were ever bound
 	workloads map[types.UID]workloadSeen
-	// priorities are those of all Workloads that there ever were.
+	// priorities are those of all Workloads that ever existed.
 	priorities map[types.UID]int32
 	evictions  []eviction
 	activated  []string             // jobs whose Workloads were inactive before
-	deleted    map[types.UID]string // of Jobs -> at which version
-	wrong      []excess             // who was beyond a limit
-	judged     int                  // how many of wrong were left when they were judged last
+	deleted    map[types.UID]string // of Jobs -> version of the deletion
+	wrong      []excess             // excesses of limits
+	judged     int                  // number of wrong that were left after the last judgement
 	history    []string             // the last changes of quota
 	changed    time.Time
-	written    []string // the last writes: of what, and by whom
+	written    []string // the last writes: object and writer
 }
 
-// podSeen is a pod as it was last.
+// podSeen is the last observed state of a pod.
 type podSeen struct {
 	tenant  string
 	devices int64
 	job     types.UID // empty where it has none
-	// holds: it is bound, and neither ended nor about to go. The quota of a pod that is about
-	// to go may be another's already.
+	// holds: it is bound, and neither ended nor terminating. The quota of a terminating pod may be another's
+	// already.
 	holds, running bool
 	occupies       bool // it is bound and has not ended
 }
 
-// workloadSeen is a Workload as it was last.
+// workloadSeen is the last observed state of a Workload.
 type workloadSeen struct {
 	tenant, job string
 	devices     int64 // of its quota
 	asks        int64 // devices
 	priority    int32
-	why         string // it has no quota
-	// held: somebody keeps it from having quota, or it is not active.
+	why         string // why it has no quota
+	// held: a gate keeps it from having quota, or it is not active.
 	reserved, admitted, evicted, finished, held bool
 	stopped                                     bool // it is not active
 	// paused: since its last eviction Kueue left it out of its queue for a while.
 	paused bool
-	// evictionLost: it was evicted, and then admitted by an answer from before. Kueue's scheduler
-	// evicts jobs of which it has not yet written that they are admitted; the late write takes the
-	// eviction back, whose quota is another's by then (admit in its pkg/scheduler/scheduler.go
-	// applies without a version).
+	// evictionLost: it was evicted, and then admitted by an earlier response. Kueue's scheduler evicts jobs
+	// of which it has not yet written that they are admitted; the late write reverts the eviction, whose
+	// quota is another's by then (admit in its pkg/scheduler/scheduler.go applies without a version).
 	evictionLost bool
-	// endLost: it is as if it had not ended, though it had: likewise by a late write. Its job is gone,
-	// and Kueue ends it anew as soon as it notices.
+	// endLost: its end was reverted, likewise by a late write. Its job is gone, and Kueue ends it again as
+	// soon as it notices.
 	endLost bool
 }
 
-// eviction is that a job lost its quota.
+// eviction is a job's loss of its quota.
 type eviction struct {
 	at                          time.Time
 	tenant, job, reason, detail string
@@ -130,18 +129,18 @@ func (r *recorder) read(scenario string, see func(*account)) {
 	see(r.accounts[scenario])
 }
 
-// OnAdd, OnUpdate and OnDelete make a recorder a handler of events.
+// OnAdd, OnUpdate and OnDelete implement a handler of events.
 func (r *recorder) OnAdd(o any, _ bool) { r.see(o, false) }
 
-// OnUpdate sees what an object is now.
+// OnUpdate records the new state of an object.
 func (r *recorder) OnUpdate(_, o any) { r.see(o, false) }
 
-// OnDelete sees that an object is gone.
+// OnDelete records the deletion of an object.
 func (r *recorder) OnDelete(o any) {
 	if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 		o = last.Obj
 		if _, job := o.(*batchv1.Job); job {
-			return // nobody knows at what version it was deleted
+			return // the version of its deletion is unknown
 		}
 	}
 	r.see(o, true)
@@ -167,7 +166,7 @@ func (r *recorder) see(o any, gone bool) {
 	if a == nil {
 		return
 	}
-	if job, ok := o.(*batchv1.Job); ok { // its status follows its pods, which are seen themselves
+	if job, ok := o.(*batchv1.Job); ok { // its status follows its pods, which are watched themselves
 		a.seeJob(job, gone)
 		return
 	}
@@ -183,7 +182,7 @@ func (r *recorder) see(o any, gone bool) {
 	}
 }
 
-// noteWriter keeps who wrote an object last, for who must find out why a scenario does not settle.
+// noteWriter keeps the last writer of an object, to find out why a scenario does not settle.
 func (a *account) noteWriter(object metav1.Object) {
 	const last = 12
 	who, when := "", time.Time{}
@@ -292,7 +291,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	a.checkQuota()
 }
 
-// note keeps what changed of a Workload's quota, for who must find out why too much is reserved.
+// note keeps changes of a Workload's quota, to find out why too much is reserved.
 func (a *account) note(w *kueue.Workload, before, now *workloadSeen) {
 	const last = 40
 	if before.devices == now.devices && before.evicted == now.evicted && before.finished == now.finished {
@@ -306,7 +305,7 @@ func (a *account) note(w *kueue.Workload, before, now *workloadSeen) {
 		now.devices, before.devices, now.evicted, before.evicted, now.finished))
 }
 
-// quotaMessage is what Kueue says of a Workload that waits for quota.
+// quotaMessage returns Kueue's message on a Workload that waits for quota.
 func quotaMessage(w *kueue.Workload) string {
 	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil {
 		return c.Reason + " " + c.Message
@@ -314,8 +313,8 @@ func quotaMessage(w *kueue.Workload) string {
 	return "nothing said"
 }
 
-// quotaOf is for how many devices an admitted Workload has quota. That of pods that have
-// succeeded is free.
+// quotaOf returns the number of devices of an admitted Workload's quota. That of pods that have succeeded
+// is free.
 func quotaOf(status *kueue.WorkloadStatus) (n int64) {
 	for i := range status.Admission.PodSetAssignments {
 		a := &status.Admission.PodSetAssignments[i]
@@ -330,12 +329,12 @@ func quotaOf(status *kueue.WorkloadStatus) (n int64) {
 	return n
 }
 
-// reserved is for how many devices each tenant has quota.
+// reserved returns each tenant's quota in devices.
 func (a *account) reserved() map[string]int64 {
 	return a.quotas(func(*workloadSeen) bool { return true })
 }
 
-// quotas is for how many devices each tenant has quota, of Workloads that count.
+// quotas returns each tenant's quota in devices, of the Workloads that counts selects.
 func (a *account) quotas(counts func(*workloadSeen) bool) map[string]int64 {
 	out := map[string]int64{}
 	for _, w := range a.workloads {
@@ -346,7 +345,7 @@ func (a *account) quotas(counts func(*workloadSeen) bool) map[string]int64 {
 	return out
 }
 
-// lost is for how many devices jobs have quota whose eviction was lost.
+// lost returns the quota in devices of jobs whose eviction was lost.
 func (a *account) lost() (n int64) {
 	for _, w := range a.workloads {
 		if w.evictionLost {
@@ -356,7 +355,7 @@ func (a *account) lost() (n int64) {
 	return n
 }
 
-// devicesOf is how many devices a pod asks for.
+// devicesOf returns the number of devices that a pod requests.
 func devicesOf(spec *v1.PodSpec) (n int64) {
 	for i := range spec.Containers {
 		quantity := spec.Containers[i].Resources.Limits[topologyv1alpha1.DefaultResource]

@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// A recorder that hears of too much says so, and of what is not too much nothing.
+// TestRecorderLimits checks that a recorder reports excesses of limits, and nothing else.
 func TestRecorderLimits(t *testing.T) {
 	pod := func(namespace, uid string, gpus int64, change func(*v1.Pod)) *v1.Pod {
 		p := gpuPod(namespace, uid, gpus).Node("s1-n0").Obj()
@@ -44,7 +44,7 @@ func TestRecorderLimits(t *testing.T) {
 	evicted := func(w *kueue.Workload) {
 		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue})
 	}
-	// ofJob is of a version, too, as the API server gives them.
+	// ofJob also sets a version, as the API server does.
 	ofJob := func(job types.UID, version string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			p.ResourceVersion = version
@@ -70,7 +70,7 @@ func TestRecorderLimits(t *testing.T) {
 	leaving := func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 	tests := map[string]struct {
 		events []any
-		want   string // part of what is said; nothing when empty
+		want   string // part of the report; no report if empty
 	}{
 		"a tenant at its limit":                          {[]any{pod("s1-a", "1", 8, nil), pod("s1-a", "2", 8, nil)}, ""},
 		"a tenant above it":                              {[]any{pod("s1-a", "1", 8, nil), pod("s1-a", "2", 8, nil), pod("s1-a", "3", 1, nil)}, "bound pods of s1-a: 17, limit 16"},
@@ -131,7 +131,7 @@ func TestRecorderLimits(t *testing.T) {
 	}
 }
 
-// A job counts as evicted once for each time that it loses its quota.
+// TestRecorderEvictions checks that a job is evicted once for each time that it loses its quota.
 func TestRecorderEvictions(t *testing.T) {
 	r := newRecorder()
 	r.open("s1")

@@ -11,21 +11,21 @@ import (
 	"testing"
 )
 
-// newRefusals finds what the API server refused the pool controller for want of a permission.
+// newRefusals finds requests of the pool controller that the API server refused for want of a permission.
 func newRefusals(next io.Writer) *faults {
 	return &faults{next: next, what: "the pool controller may not do what it tries", tells: func(line string) bool {
 		return strings.Contains(line, "is forbidden: User") || strings.Contains(line, "denied request")
 	}}
 }
 
-// newCrashes finds programs that crashed: they are started again, and no test would notice.
+// newCrashes finds programs that crashed: they are restarted, and no test would notice.
 func newCrashes(next io.Writer) *faults {
 	return &faults{next: next, what: "a program crashed", tells: func(line string) bool {
 		return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "WARNING: DATA RACE")
 	}}
 }
 
-// faults keeps the lines of a log that tell of what must not be, the first few, and passes all on.
+// faults keeps the first few lines of a log that report a fault, and passes all on.
 type faults struct {
 	next  io.Writer
 	what  string
@@ -36,15 +36,15 @@ type faults struct {
 	ignored bool     // guarded by mu
 }
 
-// ignore says whether what is refused from now on counts.
+// ignore sets whether later lines are ignored.
 func (r *faults) ignore(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ignored = yes
 }
 
-// Write is called by one process's output, in pieces that may end within a line: what is cut in
-// two is missed, and is logged again when it is tried again.
+// Write is called with one process's output, in pieces that may end within a line: a split line is
+// missed, and logged again at the next try.
 func (r *faults) Write(p []byte) (int, error) {
 	const first = 5
 	r.mu.Lock()
@@ -66,7 +66,7 @@ func (r *faults) err() error {
 	return errors.New(r.what + ":\n" + strings.Join(r.lines, "\n"))
 }
 
-// TestRefusals: refusals are found.
+// TestRefusals checks that refusals are found.
 func TestRefusals(t *testing.T) {
 	r := newRefusals(io.Discard)
 	for _, line := range []string{
@@ -84,7 +84,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestCrashes: a crash is found, and a line about one is none.
+// TestCrashes checks that a crash is found, and that a line about one is not taken for one.
 func TestCrashes(t *testing.T) {
 	r := newCrashes(io.Discard)
 	fmt.Fprintln(r, `E1 "Observed a panic: " in a handler`)

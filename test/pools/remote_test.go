@@ -38,7 +38,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/remotesession"
 )
 
-// gateImage is that of the gates of remote sessions.
+// gateImage is the image of the gates of remote sessions.
 const gateImage = "example.com/nvtopo-pool-controller"
 
 const sessionPool = `
@@ -46,7 +46,7 @@ const sessionPool = `
   capacity: {total: 8}
   quotas: [{tenant: POOL-a, limit: 2, guaranteed: 1}]`
 
-// session leases GPUs for tenant a.
+// session creates a session that leases GPUs for tenant a.
 func (s *scenario) session(t *testing.T, name string, gpus int) {
 	t.Helper()
 	s.yaml(t, fmt.Sprintf(`apiVersion: pool.nvtopo.dev/v1alpha1
@@ -70,7 +70,7 @@ func (s *scenario) waitSession(t *testing.T, name string, phase poolv1alpha1.Ses
 	return session
 }
 
-// gone waits until nothing is left of what a session had.
+// gone waits until no object of a session is left.
 func (s *scenario) gone(t *testing.T, name string) {
 	t.Helper()
 	s.waitFor(t, "nothing is left of session "+name, func(ctx context.Context) (bool, string) {
@@ -85,7 +85,8 @@ func (s *scenario) gone(t *testing.T, name string) {
 	})
 }
 
-// A session's life: it waits for its quota, serves, is metered, expires, and leaves nothing.
+// TestRemoteSession checks a session's life: it waits for its quota, serves, is metered, expires, and
+// leaves nothing.
 func TestRemoteSession(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -122,8 +123,8 @@ func TestRemoteSession(t *testing.T) {
 	s.gone(t, "second")
 }
 
-// A session that has expired keeps its quota until its pod is gone, or others would get devices that
-// are in use.
+// TestExpiredSessionQuota checks that an expired session keeps its quota until its pod is gone, or others
+// would get devices that are in use.
 func TestExpiredSessionQuota(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -156,8 +157,8 @@ func TestExpiredSessionQuota(t *testing.T) {
 	s.recorded(t, pod.UID)
 }
 
-// passTime has a session be ready for so much longer than it is: the time from which its end is
-// counted is in its status.
+// passTime makes a session ready for a longer time: the time from which its end is computed is in its
+// status.
 func (s *scenario) passTime(t *testing.T, name string, by time.Duration) {
 	t.Helper()
 	session := &poolv1alpha1.RemoteGPUSession{}
@@ -170,7 +171,7 @@ func (s *scenario) passTime(t *testing.T, name string, by time.Duration) {
 	}
 }
 
-// recorded waits until the end of a pod of tenant a is written down.
+// recorded waits until the end of a pod of tenant a is recorded.
 func (s *scenario) recorded(t *testing.T, pod types.UID) {
 	t.Helper()
 	s.waitFor(t, "the session's devices are recorded", func(ctx context.Context) (bool, string) {
@@ -187,8 +188,8 @@ func (s *scenario) recorded(t *testing.T, pod types.UID) {
 	})
 }
 
-// TestRepairedSession: what is changed or deleted of a session that serves is restored; with a new token
-// its server starts anew.
+// TestRepairedSession checks that changed or deleted objects of a serving session are restored; with a
+// new token its server restarts.
 func TestRepairedSession(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -264,7 +265,8 @@ func TestRepairedSession(t *testing.T) {
 	})
 }
 
-// A server that ends for good ends the session; what the session cannot have is said.
+// TestImpossibleSession checks that a server that ends for good ends the session, and that a request that
+// the session cannot have is reported.
 func TestImpossibleSession(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.namespace(t, "a", nil)
@@ -287,8 +289,8 @@ func TestImpossibleSession(t *testing.T) {
 	s.gone(t, "nobody")
 }
 
-// The gate as the pod has it, with the token that is in the Secret, in front of a server of ours
-// that speaks the protocol.
+// TestSessionGate runs the gate with the pod's arguments and the token in the Secret, in front of a
+// server of ours that speaks the protocol.
 func TestSessionGate(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -326,8 +328,8 @@ func TestSessionGate(t *testing.T) {
 	}
 }
 
-// runGate runs the gate with the arguments of a pod, but for its address, its server and where its
-// token is, which are of this machine; and returns its URL once its server is ready.
+// runGate runs the gate with the arguments of a pod, except its address, its server and the path of its
+// token, which are of this machine; and returns its URL once its server is ready.
 func runGate(t *testing.T, args []string, token string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,9 +17,9 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 )
 
-// What docs/decisions/0025-placement-check.md says of Kueue: it keeps the quota of a Retry with a time
-// until then, and otherwise takes it at once. If this fails with another Kueue, the way round in
-// pkg/pools/placementcheck may go.
+// TestKueueRetryQuota checks the behaviour of Kueue that docs/decisions/0025-placement-check.md
+// describes: it keeps the quota of a Retry with a time until then, and otherwise takes it at once. If
+// this fails with another Kueue, the workaround in pkg/pools/placementcheck may go.
 func TestKueueRetryQuota(t *testing.T) {
 	const pause = 8 * time.Second
 	s := newScenario(t, dgx(1)...)
@@ -52,11 +52,11 @@ func TestKueueRetryQuota(t *testing.T) {
 	if withTime := s.retry(t, byHand.Name, int32(pause/time.Second)); withTime < pause-time.Second {
 		t.Errorf("a Retry with a time of %s kept the quota for %s", pause, withTime)
 	}
-	s.retry(t, byHand.Name, 0) // the quota goes, with nobody else doing anything
+	s.retry(t, byHand.Name, 0) // the quota goes without any other action
 }
 
-// retry waits until job train has quota, answers Retry with so many seconds, and returns after what
-// time the quota is gone.
+// retry waits until job train has quota, answers Retry with a number of seconds, and returns the time
+// until the quota is gone.
 func (s *scenario) retry(t *testing.T, check string, seconds int32) time.Duration {
 	t.Helper()
 	var w *kueue.Workload

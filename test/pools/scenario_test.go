@@ -24,41 +24,41 @@ import (
 )
 
 const (
-	// quiet is for how long nothing may change before a scenario counts as settled, and what must not
-	// happen has its chance.
+	// quiet is the time without a change after which a scenario is settled, and in which a forbidden event
+	// would show.
 	quiet = 10 * time.Second
-	// leaveLimit bounds the end of a scenario's pods and namespaces, on a machine as busy as can be.
+	// leaveLimit bounds the end of a scenario's pods and namespaces, on an overloaded machine.
 	leaveLimit = 10 * time.Minute
 
 	rackLabel = "topology.kubernetes.io/rack"
 )
 
-// scenarios counts those of the process; a number is the name of one.
+// scenarios counts the scenarios of the process; the number is part of the name.
 var scenarios atomic.Int32
 
-// scenario is one pool with its nodes and tenants. Scenarios share a cluster and run side by
-// side: names of all that is in one begin with the scenario's, and its pods select its nodes.
+// scenario is one pool with its nodes and tenants. Scenarios share a cluster and run in parallel: names
+// of all objects of one begin with the scenario's, and its pods select its nodes.
 type scenario struct {
 	*testEnv
 	name  string // of the scenario, of its pool, and the beginning of all other names
 	nodes []string
 }
 
-// newScenario makes the nodes of a pool that is still to be made. The test runs beside
-// others.
+// newScenario creates the nodes of a pool that does not exist yet. The test runs in parallel with others.
 func newScenario(t *testing.T, nodes ...devcluster.NodeSpec) *scenario {
 	t.Helper()
 	t.Parallel()
 	return newScenarioOn(t, sharedEnv(t), nodes...)
 }
 
-// newScenarioOn is newScenario on a cluster of the test's own: newTestEnv has it run beside others.
+// newScenarioOn is newScenario on a cluster of the test's own; newTestEnv makes it run in parallel with
+// others.
 func newScenarioOn(t *testing.T, l *testEnv, nodes ...devcluster.NodeSpec) *scenario {
 	t.Helper()
 	return newNamedScenario(t, l, fmt.Sprintf("s%d", scenarios.Add(1)), nodes...)
 }
 
-// newNamedScenario is newScenarioOn for one that is shown to people.
+// newNamedScenario is newScenarioOn with a name for a transcript.
 func newNamedScenario(t *testing.T, l *testEnv, name string, nodes ...devcluster.NodeSpec) *scenario {
 	t.Helper()
 	s := &scenario{testEnv: l, name: name}
@@ -69,12 +69,12 @@ func newNamedScenario(t *testing.T, l *testEnv, name string, nodes ...devcluster
 	return s
 }
 
-// dgx is n nodes of eight GPUs.
+// dgx returns n nodes of eight GPUs.
 func dgx(n int) []devcluster.NodeSpec {
 	return slices.Repeat([]devcluster.NodeSpec{{Machine: "dgx-a100"}}, n)
 }
 
-// racked is n nodes of eight GPUs in each of some racks.
+// racked returns n nodes of eight GPUs in each of some racks.
 func racked(n int, racks ...string) (out []devcluster.NodeSpec) {
 	for _, rack := range racks {
 		out = append(out, slices.Repeat([]devcluster.NodeSpec{{Machine: "dgx-a100", Labels: map[string]string{rackLabel: rack}}}, n)...)
@@ -82,7 +82,7 @@ func racked(n int, racks ...string) (out []devcluster.NodeSpec) {
 	return out
 }
 
-// addNodes gives the pool more nodes, and their names to those that have none.
+// addNodes adds nodes to the pool, and names those without a name.
 func (s *scenario) addNodes(t *testing.T, nodes ...devcluster.NodeSpec) {
 	t.Helper()
 	nodes = slices.Clone(nodes)
@@ -106,10 +106,10 @@ func (s *scenario) addNodes(t *testing.T, nodes ...devcluster.NodeSpec) {
 	}
 }
 
-// tenant is the name of a tenant and of its namespace: that of tenant a is s1-a.
+// tenant returns the name of a tenant and of its namespace: that of tenant a is s1-a.
 func (s *scenario) tenant(short string) string { return s.name + "-" + short }
 
-// tenants makes the namespaces of tenants.
+// tenants creates the namespaces of tenants.
 func (s *scenario) tenants(t *testing.T, short ...string) {
 	t.Helper()
 	for _, name := range short {
@@ -117,7 +117,7 @@ func (s *scenario) tenants(t *testing.T, short ...string) {
 	}
 }
 
-// namespace makes a namespace of the scenario. One without the tenant's label is nobody's.
+// namespace creates a namespace of the scenario. One without the tenant's label belongs to no tenant.
 func (s *scenario) namespace(t *testing.T, short string, labels map[string]string) {
 	t.Helper()
 	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.tenant(short), Labels: labels}}
@@ -132,7 +132,7 @@ func (s *scenario) yaml(t *testing.T, text string) {
 	s.apply(t, strings.ReplaceAll(text, "POOL", s.name))
 }
 
-// tryYAML is yaml for what may be refused.
+// tryYAML is yaml for objects that may be refused.
 func (s *scenario) tryYAML(ctx context.Context, text string) error {
 	return s.tryApply(ctx, strings.ReplaceAll(text, "POOL", s.name))
 }
@@ -162,7 +162,7 @@ func (s *scenario) computePool(t *testing.T, spec string) {
 	})
 }
 
-// status is what the pool says of itself.
+// status returns the pool's status.
 func (s *scenario) status(t *testing.T) *poolv1alpha1.ComputePoolStatus {
 	t.Helper()
 	var pool poolv1alpha1.ComputePool
@@ -170,7 +170,7 @@ func (s *scenario) status(t *testing.T) *poolv1alpha1.ComputePoolStatus {
 	return &pool.Status
 }
 
-// waitPool waits until the pool's status is as it should be; see says what is not.
+// waitPool waits until the pool's status fulfils done.
 func (s *scenario) waitPool(t *testing.T, what string, done func(*poolv1alpha1.ComputePoolStatus) bool) {
 	t.Helper()
 	s.waitFor(t, what, func(ctx context.Context) (bool, string) {
@@ -191,8 +191,8 @@ func (s *scenario) ready(t *testing.T) {
 	})
 }
 
-// waitFor waits for a condition. A test that fails says what was seen last, and what the
-// scenario's jobs and pods are.
+// waitFor waits for a condition. A failing test prints the last state seen, and the scenario's jobs and
+// pods.
 func (s *scenario) waitFor(t *testing.T, what string, ask func(context.Context) (bool, string)) {
 	t.Helper()
 	testkit.Eventually(t, patience, what, func(ctx context.Context) (bool, string) {
@@ -227,8 +227,8 @@ func (s *scenario) settled(t *testing.T) {
 	})
 }
 
-// leave removes what the scenario made, so that those after it are not slowed, and fails the
-// test if somebody was ever beyond a limit.
+// leave removes the scenario's objects, so that later ones are not slowed, and fails the test if a limit
+// was ever exceeded.
 func (s *scenario) leave(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
@@ -239,7 +239,7 @@ func (s *scenario) leave(t *testing.T) {
 		s.nothingOverdue(t)
 	}
 	s.recorder.read(s.name, func(a *account) {
-		const first = 10 // what comes after them helps nobody
+		const first = 10 // later ones do not help
 		wrong := a.beyond()
 		for _, e := range wrong[:min(first, len(wrong))] {
 			testkit.Violation(t, "beyond a limit: %s", e.said)
@@ -276,8 +276,8 @@ func (s *scenario) leave(t *testing.T) {
 	s.recorder.close(s.name)
 }
 
-// nothingOverdue waits until what the recorder does not count is gone. The test's own context has
-// ended.
+// nothingOverdue waits until the objects that the recorder leaves out are gone. The test's own context
+// has ended.
 func (s *scenario) nothingOverdue(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
@@ -293,7 +293,7 @@ func (s *scenario) nothingOverdue(t *testing.T) {
 	}
 }
 
-// forget deletes an object, if it is there.
+// forget deletes an object, if it exists.
 func (s *scenario) forget(ctx context.Context, t *testing.T, o client.Object) {
 	t.Helper()
 	if err := s.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {

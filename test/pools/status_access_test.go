@@ -22,7 +22,8 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// peoplesRoles are the ClusterRoles that tenants are given in their namespaces, and what each is for.
+// peoplesRoles returns the ClusterRoles that tenants get in their namespaces, with an example of the
+// rights of each.
 func peoplesRoles() map[string]authorizationv1.ResourceAttributes {
 	makeJobs := authorizationv1.ResourceAttributes{Verb: "create", Group: "batch", Resource: "jobs"}
 	return map[string]authorizationv1.ResourceAttributes{
@@ -35,8 +36,8 @@ func peoplesRoles() map[string]authorizationv1.ResourceAttributes {
 	}
 }
 
-// Kueue and the metering believe the status of Workloads, Jobs and pods. None of the roles that
-// people get from Kubernetes, Kueue and us lets them write one.
+// TestStatusRights: Kueue and the metering trust the status of Workloads, Jobs and pods. None of the
+// users' roles of Kubernetes, Kueue and nvtopo may write one.
 func TestStatusRights(t *testing.T) {
 	s := newScenario(t)
 	s.tenants(t, "a")
@@ -70,7 +71,7 @@ func TestStatusRights(t *testing.T) {
 	}
 }
 
-// personWith is a client of somebody who has these rules in the namespace of a tenant.
+// personWith returns a client of a user who has these rules in the namespace of a tenant.
 func (s *scenario) personWith(t *testing.T, tenant, name string, rules []rbacv1.PolicyRule) client.Client {
 	t.Helper()
 	user := s.tenant(tenant) + "-with-" + name
@@ -94,7 +95,8 @@ func (s *scenario) personWith(t *testing.T, tenant, name string, rules []rbacv1.
 	return person
 }
 
-// clusterRoles are those of the API server, and Kueue's for people, which the devcluster leaves out.
+// clusterRoles returns the ClusterRoles of the API server, and Kueue's for users, which the devcluster
+// leaves out.
 func (s *scenario) clusterRoles(t *testing.T) []rbacv1.ClusterRole {
 	t.Helper()
 	var served rbacv1.ClusterRoleList
@@ -125,8 +127,8 @@ func (s *scenario) clusterRoles(t *testing.T) []rbacv1.ClusterRole {
 	return roles
 }
 
-// rulesOf are the rules of a ClusterRole. Those of one that aggregates others are theirs, as the
-// controller has it that fills them in, which the devcluster does not run.
+// rulesOf returns the rules of a ClusterRole. Those of an aggregating role are the aggregated ones, as
+// its controller sets them, which the devcluster does not run.
 func rulesOf(roles []rbacv1.ClusterRole, name string) (rules []rbacv1.PolicyRule) {
 	for i := range roles {
 		role := &roles[i]

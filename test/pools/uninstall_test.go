@@ -25,8 +25,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// operatorsQueues are two queues of tenant b that an operator made: one has its jobs asked by the placement
-// check, the other does not.
+// operatorsQueues are two queues of tenant b that an operator created: one has the placement check, the
+// other does not.
 const operatorsQueues = `apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
 metadata: {name: POOL-own}
@@ -60,8 +60,9 @@ kind: LocalQueue
 metadata: {name: plain, namespace: POOL-b}
 spec: {clusterQueue: POOL-plain}`
 
-// TestUninstallBesideKueue: `nvtopo uninstall` leaves what Kueue has admitted running, with its Workloads, and
-// an operator's own queues, which admit new jobs afterwards. Queues of pools go once their jobs have ended.
+// TestUninstallBesideKueue checks that `nvtopo uninstall` leaves the jobs that Kueue has admitted
+// running, with their Workloads, and an operator's own queues, which admit new jobs afterwards. Queues of
+// pools are deleted once their jobs have ended.
 func TestUninstallBesideKueue(t *testing.T) {
 	s := newScenarioOn(t, newTestEnv(t), dgx(2)...)
 	s.tenants(t, "a", "b")
@@ -81,7 +82,7 @@ func TestUninstallBesideKueue(t *testing.T) {
 		pods := s.podsOf(t, "a")
 		return len(pods) == 3 && !slices.ContainsFunc(pods, func(p *v1.Pod) bool { return !slices.Contains(p.Finalizers, names.FinalizerMetering) }), fmt.Sprint(len(pods), " pods")
 	})
-	s.stopPrograms(t) // the scheduler writes of a gang's place after its pods are bound
+	s.stopPrograms(t) // the scheduler writes a gang's place after its pods are bound
 	before, kept := s.lastingPods(t, "a"), s.operatorsObjects(t)
 
 	said := s.uninstall(t)
@@ -146,7 +147,7 @@ func TestUninstallBesideKueue(t *testing.T) {
 	})
 }
 
-// lastingPods are a tenant's pods, by name, with what must not change while they run.
+// lastingPods returns a tenant's pods, by name, with the fields that must not change while they run.
 func (s *scenario) lastingPods(t *testing.T, tenant string) map[string]*v1.Pod {
 	t.Helper()
 	out := map[string]*v1.Pod{}
@@ -157,7 +158,8 @@ func (s *scenario) lastingPods(t *testing.T, tenant string) map[string]*v1.Pod {
 	return out
 }
 
-// operatorsObjects are the operator's objects of Kueue, without what uninstall and Kueue change.
+// operatorsObjects returns the operator's Kueue objects, without the fields that uninstall and Kueue
+// change.
 func (s *scenario) operatorsObjects(t *testing.T) (out []client.Object) {
 	t.Helper()
 	get := func(o client.Object, namespace, name string) {
@@ -193,7 +195,7 @@ func (s *scenario) stopPrograms(t *testing.T) {
 	}
 }
 
-// uninstall runs `nvtopo uninstall` as the administrator and returns what it prints.
+// uninstall runs `nvtopo uninstall` as the administrator and returns its output.
 func (s *scenario) uninstall(t *testing.T) string {
 	t.Helper()
 	var out bytes.Buffer

@@ -25,8 +25,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 )
 
-// ownQueue is a queue of tenant a beside those of the pool, as people would write it: with whole
-// GPUs and thousandths.
+// ownQueue is a queue of tenant a beside those of the pool, as users would write it: with whole GPUs and
+// thousandths.
 const ownQueue = `apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
 metadata: {name: POOL-own}
@@ -49,7 +49,7 @@ metadata: {name: own, namespace: POOL-a}
 spec: {clusterQueue: POOL-own}
 `
 
-// ownJob is a job in that queue whose pods ask for n of a resource.
+// ownJob creates a job in that queue whose pods request n of a resource.
 func (s *scenario) ownJob(t *testing.T, name string, resources v1.ResourceName, n int64, annotations map[string]string) {
 	t.Helper()
 	if err := s.priorityClass(t.Context(), 0); err != nil {
@@ -73,8 +73,8 @@ func (s *scenario) divide(t *testing.T, virtualization string) {
 	}
 }
 
-// divided waits until the pool says so of its devices, about its present spec; an empty reason is
-// that it says nothing.
+// divided waits until the pool reports this reason about its devices, for its present spec; an empty
+// reason stands for no report.
 func (s *scenario) divided(t *testing.T, reason string, inMessage ...string) {
 	t.Helper()
 	s.waitFor(t, "VirtualizationApplied says "+reason, func(ctx context.Context) (bool, string) {
@@ -94,7 +94,7 @@ func (s *scenario) divided(t *testing.T, reason string, inMessage ...string) {
 	})
 }
 
-// nodesSay is what concerns the division of each node, for a test that fails.
+// nodesSay returns the state of each node's division, for a test that fails.
 func (s *scenario) nodesSay(ctx context.Context) string {
 	var out []string
 	for _, name := range s.nodes {
@@ -106,7 +106,7 @@ func (s *scenario) nodesSay(ctx context.Context) string {
 	return strings.Join(out, "\n")
 }
 
-// nodeIs is a node's label, whether it is cordoned, and how many it has of a resource.
+// nodeIs is a node's label, whether it is cordoned, and its amount of a resource.
 type nodeIs struct {
 	Label    string
 	Cordoned bool
@@ -126,8 +126,8 @@ func (s *scenario) nodesAre(t *testing.T, label string, of v1.ResourceName) map[
 	return out
 }
 
-// Scenario 56: slices come to the pool's nodes and to no others; pods leave first, as budgets
-// allow; what fails is named; and the GPUs are whole again when nobody wants slices.
+// TestSlices is scenario 56: slices come to the pool's nodes and to no others; pods leave first, as
+// budgets allow; failures are reported; and the GPUs are whole again when slices are no longer requested.
 func TestSlices(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a")
@@ -176,7 +176,7 @@ func TestSlices(t *testing.T) {
 		t.Errorf("a node outside of the pool was told %q, or cordoned", got)
 	}
 
-	// An operator's cordon is theirs; the change does not wait for it to be lifted.
+	// An operator's cordon stays; the change does not wait for its removal.
 	s.cordon(t, s.nodes[0])
 	s.divide(t, `{"profile":"all-1g.10gb"}`)
 	s.divided(t, virtualization.ReasonApplied, "all-1g.10gb")
@@ -204,8 +204,8 @@ func TestSlices(t *testing.T) {
 	s.running(t, "a", "whole", 1) // it comes back to the node that takes pods
 }
 
-// TestLatePod: a pod that is bound to a node after that was cordoned leaves it before its devices are
-// divided; a manager that failed tries again when it is told to.
+// TestLatePod checks that a pod that is bound to a node after it was cordoned leaves it before its
+// devices are divided, and that a manager that failed retries when it is told to.
 func TestLatePod(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	newManagers(t, s)
@@ -245,7 +245,7 @@ func TestLatePod(t *testing.T) {
 	})
 }
 
-// cordon keeps pods from a node, as kubectl does.
+// cordon cordons a node, as kubectl does.
 func (s *scenario) cordon(t *testing.T, name string) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
@@ -254,7 +254,7 @@ func (s *scenario) cordon(t *testing.T, name string) {
 	}
 }
 
-// Without a profile, no node is changed.
+// TestSlicesWithoutAProfile checks that no node is changed without a profile.
 func TestSlicesWithoutAProfile(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	m := newManagers(t, s)
@@ -271,7 +271,8 @@ func TestSlicesWithoutAProfile(t *testing.T) {
 	}
 }
 
-// A slice is bound by kube-scheduler's own count; one with a demand on links is refused, and says so.
+// TestSliceLinks checks that a slice is bound by kube-scheduler's own count, and that one with a
+// requirement on links is refused with a reason.
 func TestSliceLinks(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
@@ -294,8 +295,8 @@ func TestSliceLinks(t *testing.T) {
 	s.running(t, "a", "plain", 1)
 }
 
-// Turns: the device plugin is told the key of its ConfigMap, and kubelet's count says when it has
-// started anew.
+// TestTurns checks time slicing: the device plugin is told the key of its ConfigMap, and kubelet's count
+// shows that it has restarted.
 func TestTurns(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	m := newManagers(t, s)
@@ -319,11 +320,12 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A node that its pool has no longer is let go, and so are all when the pool is deleted.
+// TestReleasedNodes checks that a node that its pool no longer has is released, and so are all nodes of a
+// deleted pool.
 func TestReleasedNodes(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.computePool(t, "  poolType: gpu\n  capacity: {total: 16}\n  virtualization: {enabled: true, strategy: mig, profile: all-1g.10gb}")
-	s.divided(t, virtualization.ReasonChanging, "node "+s.nodes[0]) // no manager is there
+	s.divided(t, virtualization.ReasonChanging, "node "+s.nodes[0]) // no manager runs
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, poolv1alpha1.LabelPool))
 	if err := s.Patch(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.nodes[0]}}, patch); err != nil {
 		t.Fatal(err)
@@ -341,7 +343,8 @@ func TestReleasedNodes(t *testing.T) {
 	})
 }
 
-// Kueue counts slices as thousandths of a GPU: a GPU's quota has seven of 1g or two of 3g.
+// TestThousandths checks that Kueue counts slices as thousandths of a GPU: a GPU's quota has seven of 1g
+// or two of 3g.
 func TestThousandths(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -374,7 +377,7 @@ func TestThousandths(t *testing.T) {
 	}
 }
 
-// milliUsed is how many thousandths a queue's workloads have.
+// milliUsed returns how many thousandths a queue's workloads have.
 func milliUsed(status *kueue.ClusterQueueStatus) (sum int64) {
 	for _, f := range status.FlavorsUsage {
 		for _, r := range f.Resources {

@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// podKeyWrites are labels and annotations of pods.
+// podKeyWrites returns writes of labels and annotations of pods.
 func (s *scenario) podKeyWrites(bound *v1.Pod) map[string]write {
 	out := map[string]write{
 		"pod, a queue":                          {try: s.newPod(func(*v1.Pod) {})},
@@ -57,9 +57,9 @@ func (s *scenario) podKeyWrites(bound *v1.Pod) map[string]write {
 	return out
 }
 
-// keysOfKueue are keys below kueue.x-k8s.io that Kueue 0.19.2 reads or writes on jobs, pods and
-// Workloads, and that no tenant writes; the last one stands for those of later releases. Those of
-// pod groups begin with pod-group-.
+// keysOfKueue returns keys below kueue.x-k8s.io that Kueue 0.19.2 reads or writes on jobs, pods and
+// Workloads, and that no tenant writes; the last one stands for those of later releases. Those of pod
+// groups begin with pod-group-.
 func keysOfKueue() []string {
 	return []string{
 		"retriable-in-group", "is-group-workload", "prebuilt-workload-name", "elastic-job", "workload-slice-name",
@@ -69,7 +69,7 @@ func keysOfKueue() []string {
 	}
 }
 
-// ofJob tries to change a pod of the job that runs.
+// ofJob tries to change a pod of the running job.
 func (s *scenario) ofJob(patch string) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		var pods v1.PodList
@@ -80,7 +80,7 @@ func (s *scenario) ofJob(patch string) func(context.Context, client.Client) erro
 	}
 }
 
-// podFieldWrites are fields of pods, their gates, and what is done to them.
+// podFieldWrites returns writes of fields of pods, their gates, and their subresources.
 func (s *scenario) podFieldWrites(t *testing.T, bound, gated *v1.Pod) map[string]write {
 	t.Helper()
 	running := s.pods(t, "a", "runs")[0]
@@ -119,18 +119,18 @@ func binds(pod *v1.Pod, binding *v1.Binding) func(context.Context, client.Client
 	}
 }
 
-// ownedBy is a patch that gives a pod the controller of another.
+// ownedBy returns a patch that gives a pod the controller of another.
 func ownedBy(pod *v1.Pod) string {
 	o := metav1.GetControllerOf(pod)
 	return fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q,"controller":true}]}}`, o.APIVersion, o.Kind, o.Name, o.UID)
 }
 
-// ownedByKind is a patch that gives a Job a controller of a kind of apps.
+// ownedByKind returns a patch that gives a Job a controller of a kind of apps.
 func ownedByKind(s *scenario, kind string) string {
 	return fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":%q,"name":%q,"uid":"x","controller":true}]}}`, kind, s.name)
 }
 
-// defaults has containers of the tenant have something that they do not ask for.
+// defaults returns a LimitRange that gives containers of the tenant a resource that they do not request.
 func (s *scenario) defaults(name v1.ResourceName) *v1.LimitRange {
 	some := v1.ResourceList{name: resource.MustParse("1")}
 	return &v1.LimitRange{
@@ -139,7 +139,7 @@ func (s *scenario) defaults(name v1.ResourceName) *v1.LimitRange {
 	}
 }
 
-// jobKeyWrites are labels and annotations of Jobs and of their templates.
+// jobKeyWrites returns writes of labels and annotations of Jobs and of their templates.
 func (s *scenario) jobKeyWrites() map[string]write {
 	runs, waits := s.jobNamed("runs"), s.jobNamed("waits")
 	out := map[string]write{
@@ -173,7 +173,7 @@ func (s *scenario) jobKeyWrites() map[string]write {
 	return out
 }
 
-// jobFieldWrites are fields of Jobs, and what is done to them.
+// jobFieldWrites returns writes of fields of Jobs, and their deletions.
 func (s *scenario) jobFieldWrites(t *testing.T) map[string]write {
 	t.Helper()
 	runs, waits := s.jobNamed("runs"), s.jobNamed("waits")

@@ -20,13 +20,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// write is something that a tenant tries to write, and is not kept.
+// write is an attempted write of a tenant, as a dry run.
 type write struct {
 	try func(context.Context, client.Client) error
-	// want is part of the refusal; empty: it may, and docs/pools-tenants.md says why that is no cheat.
+	// want is part of the refusal; empty: it is allowed, and docs/pools-tenants.md explains why that is no
+	// cheat.
 	want string
-	// unless is part of the refusal for who has the rights of edit, where that is another one: a
-	// permission that edit has not.
+	// unless is part of the refusal for a user with the rights of edit, if that is another one: a missing
+	// permission.
 	unless string
 }
 
@@ -37,11 +38,10 @@ const (
 	classless = "would evict others"
 )
 
-// TestTenantWrites: each label, annotation, field and gate through which a Pod, Job, Workload or
-// LocalQueue can influence what is counted, who is preempted or what is billed is refused to a
-// tenant, or the tenant may write it, and it is counted as it says. The tenant is asked as somebody
-// with the rights of edit, and as somebody who may do everything in the namespace.
-// docs/pools-tenants.md has the same table for people.
+// TestTenantWrites checks each label, annotation, field and gate through which a Pod, Job, Workload or
+// LocalQueue can influence quota, preemption or bills: it is refused to a tenant, or the tenant may write
+// it, and it has its stated effect. The tenant is tried as a user with the rights of edit, and as a user
+// with all rights in the namespace. docs/pools-tenants.md has the same table for users.
 func TestTenantWrites(t *testing.T) {
 	s := newScenario(t, dgx(2)...)
 	s.tenants(t, "a")
@@ -80,7 +80,7 @@ func TestTenantWrites(t *testing.T) {
 	}
 }
 
-// writes are all that the tenant tries.
+// writes returns all attempts of the tenant.
 func (s *scenario) writes(t *testing.T, bound, gated *v1.Pod) map[string]write {
 	t.Helper()
 	all := map[string]write{}
@@ -97,7 +97,7 @@ func (s *scenario) writes(t *testing.T, bound, gated *v1.Pod) map[string]write {
 	return all
 }
 
-// newPod tries to make a pod, and newJob a Job.
+// newPod tries to create a pod, and newJob a Job.
 func (s *scenario) newPod(change func(*v1.Pod)) func(context.Context, client.Client) error {
 	pod := s.queued("another", 4)
 	pod.Annotations = map[string]string{}
@@ -112,12 +112,12 @@ func (s *scenario) newJob(change func(*batchv1.Job)) func(context.Context, clien
 	return makes(job)
 }
 
-// jobNamed is a Job to patch.
+// jobNamed returns a Job to patch.
 func (s *scenario) jobNamed(name string) *batchv1.Job {
 	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant("a"), Name: name}}
 }
 
-// marked is a patch of one label or annotation; a value that is empty takes it away.
+// marked returns a patch of one label or annotation; an empty value removes it.
 func marked(field, key, value string) string {
 	quoted := "null"
 	if value != "" {
@@ -134,7 +134,7 @@ func statusPatch(o client.Object, patch string) func(context.Context, client.Cli
 	}
 }
 
-// deletes tries to delete an object. What becomes of what it owns is left out where it is empty.
+// deletes tries to delete an object. An empty policy leaves the propagation to its default.
 func deletes(o client.Object, policy metav1.DeletionPropagation, more ...client.DeleteOption) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		copied, _ := o.DeepCopyObject().(client.Object)
@@ -146,7 +146,7 @@ func deletes(o client.Object, policy metav1.DeletionPropagation, more ...client.
 	}
 }
 
-// kueueWrites are Workloads and LocalQueues, to which edit has no right.
+// kueueWrites returns writes of Workloads and LocalQueues, to which edit has no right.
 func (s *scenario) kueueWrites(t *testing.T) map[string]write {
 	t.Helper()
 	w, err := s.workload(t.Context(), "a", "waits") // once a job runs, Kueue refuses some of it, too
@@ -189,7 +189,7 @@ func (s *scenario) kueueWrites(t *testing.T) map[string]write {
 	}
 }
 
-// otherWrites are objects beside that count or are billed.
+// otherWrites returns writes of other objects that affect quota or bills.
 func (s *scenario) otherWrites() map[string]write {
 	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.tenant("a")}}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.nodes[0]}}
