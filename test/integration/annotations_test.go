@@ -19,13 +19,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// slot is one node as its pods should have left it.
+// slot is the expected free capacity of one node.
 type slot struct {
 	node   string
 	graph  *nvtopo.Graph
 	oracle *oracle.Oracle
 	free   nvtopo.Mask
-	cpus   nvtopo.CPUSet // no pod was given
+	cpus   nvtopo.CPUSet // given to no pod
 }
 
 func (e *testEnv) slot(t *testing.T, node, machine string) *slot {
@@ -42,14 +42,14 @@ func allCPUs(g *nvtopo.Graph) nvtopo.CPUSet {
 	return all
 }
 
-// best is what the objective says a pod should get.
+// best returns the GPUs that a pod should get by the objective.
 func (s *slot) best(tb testing.TB, pod *v1.Pod) (nvtopo.Mask, bool) {
 	tb.Helper()
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	return s.oracle.Best(s.free, allowedOf(tb, pod, s.graph), int(total.Name(gpuResource, "").Value()), constraintOf(tb, pod))
 }
 
-// take checks a bound pod's choice against the objective and takes it.
+// take checks a bound pod's choice against the objective and subtracts it.
 func (s *slot) take(tb testing.TB, pod *v1.Pod) *choice {
 	tb.Helper()
 	c := choiceOf(tb, pod, s.graph)
@@ -57,7 +57,7 @@ func (s *slot) take(tb testing.TB, pod *v1.Pod) *choice {
 	if !ok || c.set != want {
 		tb.Fatalf("pod %s has GPUs %v, want %v of the free %v (possible: %tb)", pod.Name, c.set.Positions(), want.Positions(), s.free.Positions(), ok)
 	}
-	// The order of three moments, however long it took: the pod is made, chosen for, and seen.
+	// The order of three moments, independent of durations: the pod is created, chosen for, and seen.
 	if now := time.Now(); c.Unconfirmed || c.Assumed.After(now) || c.Assumed.Before(pod.CreationTimestamp.Time) {
 		tb.Errorf("pod %s: unconfirmed %t, made %v, assumed %v, seen %v", pod.Name, c.Unconfirmed, pod.CreationTimestamp, c.Assumed, now)
 	}
@@ -67,8 +67,8 @@ func (s *slot) take(tb testing.TB, pod *v1.Pod) *choice {
 	return c
 }
 
-// checkCPUs checks that a pod got as many CPUs as it asks for, none twice, and
-// none from afar while one near its GPUs was free.
+// checkCPUs checks that a pod got as many CPUs as it requests, none twice, and none from afar while one
+// near its GPUs was free.
 func (s *slot) checkCPUs(tb testing.TB, pod *v1.Pod, c *choice) {
 	tb.Helper()
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
@@ -105,9 +105,9 @@ func (s *slot) giveBack(c *choice) {
 	s.cpus = s.cpus.Union(c.cpus)
 }
 
-// testAnnotations creates each case's pods one after another on a node of their
-// own, in both ways of writing: each must get the best set of what the ones
-// before it left, and annotations that say exactly that.
+// testAnnotations creates each case's pods one after another on a node of their own, in both ways of
+// writing: each must get the best set of the GPUs that earlier ones left, and exactly the annotations of
+// that choice.
 func (e *testEnv) testAnnotations(t *testing.T) {
 	const cube, flat, bridged = "dgx1-v100", "hgx-h200", "a100-pcie-4-bridged"
 	for name, tc := range map[string]struct {
@@ -189,8 +189,8 @@ func (e *testEnv) testAnnotations(t *testing.T) {
 	}
 }
 
-// testSequences lets random pods come and go on one node of each kind: every
-// pod must get what the brute force finds best, or be refused if it finds none.
+// testSequences creates and deletes random pods on one node of each kind: every pod must get the brute
+// force's best set, or be refused if there is none.
 func (e *testEnv) testSequences(t *testing.T) {
 	const steps = 14
 	policies := []string{"", "best-effort", "none", "restricted", "single-numa-node"}

@@ -33,7 +33,7 @@ func (e *testEnv) startShipped(t *testing.T, path string) *devcluster.Scheduler 
 	return s
 }
 
-// nodesOf makes nodes of a machine and publishes them.
+// nodesOf creates nodes of a machine and publishes them.
 func (e *testEnv) nodesOf(t *testing.T, machine string, n int) []string {
 	t.Helper()
 	specs := make([]devcluster.NodeSpec, n)
@@ -59,7 +59,7 @@ func (e *testEnv) nodesOf(t *testing.T, machine string, n int) []string {
 	return names
 }
 
-// createAll makes pods as fast as the API server takes them.
+// createAll creates pods as fast as the API server accepts them.
 func (e *testEnv) createAll(t *testing.T, pods []*v1.Pod) {
 	t.Helper()
 	var g errgroup.Group
@@ -75,7 +75,7 @@ func (e *testEnv) createAll(t *testing.T, pods []*v1.Pod) {
 	}
 }
 
-// awaitAllBound waits until every pod there is has a node.
+// awaitAllBound waits until every pod has a node.
 func (e *testEnv) awaitAllBound(t *testing.T) []v1.Pod {
 	t.Helper()
 	var pods []v1.Pod
@@ -92,9 +92,9 @@ func (e *testEnv) awaitAllBound(t *testing.T) []v1.Pod {
 	return pods
 }
 
-// TestBatching gives the scheduler equal pods as it is shipped. Those that take
-// whole nodes use one ranking of the nodes for many pods; those that take a part
-// of one must each be rated anew, because the one before changed what is left.
+// TestBatching gives equal pods to the shipped scheduler. Those that take whole nodes use one ranking of
+// the nodes for many pods; those that take a part of one must be rated one by one, because the previous
+// one changed the free devices.
 func TestBatching(t *testing.T) {
 	const nodes, whole, part = 70, 64, 48
 	l := newTestEnv(t, devcluster.Config{})
@@ -107,7 +107,7 @@ func TestBatching(t *testing.T) {
 		}
 		l.createAll(t, pods)
 	}
-	// The pods are there when the scheduler starts, so that it has them all at once.
+	// The pods exist when the scheduler starts, so that it has them all at once.
 	queue(whole, 8)
 	s := l.startShipped(t, manifests.SchedulerConfigPath)
 	taken := map[string]string{} // node -> pod

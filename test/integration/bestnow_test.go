@@ -18,9 +18,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// TestBestIsChosen: what explain calls the best for a pod, were it placed now, is what the scheduler gives
-// the pod when it is made anew, in a cluster of several kinds whose profile is not the shipped one. By the
-// shipped profile explain would be wrong.
+// TestBestIsChosen checks that a recreated pod gets the choice that explain calls the best at present, in
+// a cluster of several kinds with another profile than the shipped one. By the shipped profile explain
+// would be wrong.
 func TestBestIsChosen(t *testing.T) {
 	x := &unequal{testEnv: newTestEnv(t, devcluster.Config{})}
 	x.install(t)
@@ -58,7 +58,7 @@ func TestBestIsChosen(t *testing.T) {
 	}
 }
 
-// kinds makes what is known of the nodes empty.
+// kinds resets the recorded state of the nodes.
 func (x *unequal) kinds() {
 	x.kind, x.fast, x.free = map[string]string{}, map[string]bool{}, map[string]nvtopo.Mask{}
 }
@@ -76,8 +76,8 @@ func (e *testEnv) wantPublished(t *testing.T) {
 	})
 }
 
-// best is the kind of machine and the ring that explain calls the best for a pod. Between equal nodes the
-// scheduler draws lots, so the node's name is no part of it.
+// best returns the kind of machine and the ring that explain calls the best for a pod. Between equal
+// nodes the scheduler chooses at random, so the node's name is left out.
 func (x *unequal) best(t *testing.T, name string) string {
 	t.Helper()
 	e, err := x.explained(t.Context(), t, name)
@@ -90,7 +90,7 @@ func (x *unequal) best(t *testing.T, name string) string {
 	return x.ring(e.Choice.BestNode, e.Choice.Best)
 }
 
-// has is the same of what the pod has.
+// has returns the same for the pod's present place.
 func (x *unequal) has(t *testing.T, name string) string {
 	t.Helper()
 	e, err := x.explained(t.Context(), t, name)
@@ -107,7 +107,7 @@ func (x *unequal) ring(node string, s *explain.Set) string {
 	return fmt.Sprintf("%d GPUs of %s, %s %g GB/s", len(s.Ring), x.kind[node], s.LinkClass, s.BandwidthGBps)
 }
 
-// bestByShipped is best where nobody has published a profile.
+// bestByShipped is best without a published profile.
 func (x *unequal) bestByShipped(t *testing.T, name string) string {
 	t.Helper()
 	maps := x.client.CoreV1().ConfigMaps(systemNamespace)

@@ -21,7 +21,7 @@ import (
 // The fabric of TestThousandMemberGang: 125 nodes of eight GPUs.
 const manySpines, manyRacks, manyNodes = 5, 5, 5
 
-// TestThousandMemberGang has as many members as the cluster has GPUs.
+// TestThousandMemberGang places gangs up to the size of the cluster.
 func TestThousandMemberGang(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -40,9 +40,9 @@ func TestThousandMemberGang(t *testing.T) {
 	l.testThousand(t)
 }
 
-// testOutsideTheList has a gang planned on nodes that no list for a single pod has. Single pods
-// with a whole node each are listed the nodes of the rack with the fewest whole ones: that of the
-// first of them. On its spine the fewest racks that hold twenty are the four others.
+// testOutsideTheList has a gang planned on nodes outside of every single pod's list. Single pods with a
+// whole node each are listed the nodes of the rack with the fewest whole ones: that of the first of them.
+// On its spine the fewest racks that hold twenty are the four others.
 func (e *testEnv) testOutsideTheList(t *testing.T) {
 	t.Helper()
 	const members = (manyRacks - 1) * manyNodes
@@ -62,7 +62,7 @@ func (e *testEnv) testOutsideTheList(t *testing.T) {
 	wantListed("listed-1")
 	pods := gangPods(0, "outside", members, 8, nil)
 	for _, pod := range pods {
-		pod.Spec.NodeSelector = nil // whoever names nodes could have another list
+		pod.Spec.NodeSelector = nil // a pod that selects nodes could have another list
 	}
 	e.create(t, pods...)
 	racks := map[string]int{}
@@ -99,7 +99,7 @@ func (e *testEnv) testThousand(t *testing.T) {
 	start := time.Now()
 	e.create(t, pods[members-1])
 	testkit.Eventually(t, waitLimit, "all members are bound", func(context.Context) (bool, string) {
-		time.Sleep(200 * time.Millisecond) // a list of a thousand pods is work
+		time.Sleep(200 * time.Millisecond) // a list of a thousand pods is expensive
 		n := e.countBound(t, pods)
 		return n == members, strconv.Itoa(n)
 	})

@@ -24,7 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// debugArgs is the argument that makes the scheduler show its state, and where.
+// debugArgs returns the argument that makes the scheduler serve its state, and the URL.
 func debugArgs(t *testing.T) (args map[string]string, url string) {
 	t.Helper()
 	port, err := devcluster.FreePort()
@@ -36,8 +36,7 @@ func debugArgs(t *testing.T) (args map[string]string, url string) {
 	return map[string]string{topologyPlugin: arg, numaPlugin: arg}, "https://" + address
 }
 
-// bearer sends a token with every request; it trusts any certificate, since the
-// scheduler signs its own.
+// bearer sends a token with every request; it trusts any certificate, since the scheduler signs its own.
 type bearer struct {
 	token string
 	base  http.RoundTripper
@@ -57,7 +56,7 @@ func bearerClient(token string) *http.Client {
 	}}}
 }
 
-// checkerAccount makes an account that may do what the shipped role for checking says.
+// checkerAccount creates an account with the shipped role for checking.
 func (e *testEnv) checkerAccount(t *testing.T, name string, bind bool) (token string) {
 	t.Helper()
 	if _, err := e.client.CoreV1().ServiceAccounts(systemNamespace).Create(t.Context(), &v1.ServiceAccount{
@@ -97,8 +96,8 @@ func (e *testEnv) look(t *testing.T, client *http.Client, schedulers ...string) 
 	return w
 }
 
-// keepsPromises fails on every violation that the checker finds now, and unless it
-// compared the allocations of as many pods with their nodes' graphs.
+// keepsPromises fails on every present violation of the checker, and unless it compared the given number
+// of pods' allocations with their nodes' graphs.
 func (e *testEnv) keepsPromises(t *testing.T, allocations int, profiles ...string) {
 	t.Helper()
 	w := e.look(t, nil)
@@ -137,7 +136,7 @@ func TestChecker(t *testing.T) {
 	}
 
 	t.Run("a clean cluster is clean", func(t *testing.T) {
-		k := check.NewChecker(2 * waitLimit) // what is pending is waited for
+		k := check.NewChecker(2 * waitLimit) // pending findings are waited for
 		var r *check.Report
 		testkit.Eventually(t, waitLimit, "nothing is pending", func(context.Context) (bool, string) {
 			r = k.Examine(l.look(t, client, url))

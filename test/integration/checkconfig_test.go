@@ -17,8 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
-// TestCheckConfig asks the scheduler's program about configurations, and starts it with those that are refused: what
-// it says before a start is the last line with which it ends.
+// TestCheckConfig runs the scheduler's check of configurations, and starts it with those that are
+// refused: both must end with the same message.
 func TestCheckConfig(t *testing.T) {
 	program := testkit.Program(t, "nvtopo-scheduler")
 	shipped, err := manifests.FS.ReadFile(manifests.SchedulerConfigPath)
@@ -56,7 +56,7 @@ func TestCheckConfig(t *testing.T) {
 	s.Compare(t)
 }
 
-// lastLine runs a program that has to fail, and returns the last line that it writes.
+// lastLine runs a program that must fail, and returns its last line of output.
 func lastLine(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	var words bytes.Buffer

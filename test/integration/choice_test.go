@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// choice is what a pod's annotations say.
+// choice is the content of a pod's annotations.
 type choice struct {
 	*allocation.Allocation
 	set        nvtopo.Mask            // GPUs of all containers
@@ -27,8 +27,8 @@ type choice struct {
 	cpus       nvtopo.CPUSet
 }
 
-// choiceOf reads a pod's choice and fails the test unless every annotation is
-// what the choice and the node's graph imply.
+// choiceOf reads a pod's choice and fails the test unless every annotation follows from the choice and
+// the node's graph.
 func choiceOf(tb testing.TB, pod *v1.Pod, g *nvtopo.Graph) *choice {
 	tb.Helper()
 	c, err := readChoice(pod, oracle.New(g), g)
@@ -38,10 +38,9 @@ func choiceOf(tb testing.TB, pod *v1.Pod, g *nvtopo.Graph) *choice {
 	return c
 }
 
-// readChoice reads a pod's choice and checks that it is one of GPUs the node
-// has, as many as each container asks for, each container's in the order of the
-// best ring, disjoint where containers run at the same time; and that the flat
-// annotations are exactly those that follow from it.
+// readChoice reads a pod's choice and checks that it is one of the node's GPUs, as many as each container
+// requests, each container's in the order of the best ring, disjoint for containers that run at the same
+// time; and that the flat annotations are exactly those that follow from it.
 func readChoice(pod *v1.Pod, o *oracle.Oracle, g *nvtopo.Graph) (*choice, error) {
 	a, err := allocation.Parse(pod.Annotations[allocation.Key])
 	if err != nil {
@@ -67,7 +66,7 @@ func readChoice(pod *v1.Pod, o *oracle.Oracle, g *nvtopo.Graph) (*choice, error)
 	}
 	got := notes{}
 	for k, v := range pod.Annotations {
-		if allocation.IsOutputKey(k) && k != allocation.DecisionKey { // why, which the choice alone does not say
+		if allocation.IsOutputKey(k) && k != allocation.DecisionKey { // the reason does not follow from the choice alone
 			got[k] = v
 		}
 	}
@@ -98,7 +97,7 @@ func readPart(part *allocation.Container, o *oracle.Oracle, g *nvtopo.Graph) (nv
 	return set, nil
 }
 
-// checkContainers compares the choice with what the pod's containers ask for.
+// checkContainers compares the choice with the requests of the pod's containers.
 func (c *choice) checkContainers(pod *v1.Pod) error {
 	var running, sidecars nvtopo.Mask
 	asked := 0
@@ -164,7 +163,7 @@ func gpusIn(list v1.ResourceList) int {
 	return n
 }
 
-// annotations are the output annotations that the choice implies.
+// annotations returns the output annotations that the choice implies.
 func (c *choice) annotations(text string, o *oracle.Oracle, g *nvtopo.Graph) notes {
 	want := notes{allocation.Key: text}
 	numa := c.NUMANodes

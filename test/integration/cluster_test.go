@@ -18,9 +18,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// startCluster returns a cluster that the test has to itself until it ends. It has been used by
-// earlier tests, and was brought back to how it started, unless the test has wishes of its own.
-// Such tests run side by side: they wait for most of their time.
+// startCluster returns a cluster that the test has to itself until it ends. It was used by earlier tests
+// and reset to its initial state, unless cfg is not empty. Such tests run in parallel: they wait for most
+// of their time.
 func startCluster(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 	t.Helper()
 	t.Parallel()
@@ -47,13 +47,13 @@ func startCluster(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 	return c.Cluster
 }
 
-// usedCluster is a cluster that goes from test to test.
+// usedCluster is a cluster that is passed from test to test.
 type usedCluster struct {
 	*devcluster.Cluster
 	fresh *devcluster.State
 }
 
-// idleClusters are those that no test has. There are as many as tests run side by side.
+// idleClusters are the clusters that no test uses. There are as many as tests run in parallel.
 type idleClusters struct {
 	mu  sync.Mutex
 	all []*usedCluster // guarded by mu

@@ -29,8 +29,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// TestClusterTopology: the API server admits every example and refuses what is none, and the
-// scheduler says in the status what became of spec and labels.
+// TestClusterTopology checks that the API server admits every example and refuses invalid objects, and
+// that the scheduler reports the result for spec and labels in the status.
 func TestClusterTopology(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -140,8 +140,8 @@ func (e *testEnv) testFabricConditions(t *testing.T, cts dynamic.ResourceInterfa
 	says("an exclusion of nobody", "nodes 2", "spine 2", "rack 2", "Ready False", "NotATree False", "LabelsMissing False")
 }
 
-// labelFrom labels the nodes with the command: a dry run, then for good. n2 is in another rack
-// than its label says.
+// labelFrom labels the nodes with the command: a dry run, then for good. n2 is in another rack than its
+// label.
 func (e *testEnv) labelFrom(t *testing.T, table string) *transcript.Session {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fabric.csv")

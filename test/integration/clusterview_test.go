@@ -25,7 +25,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// viewer runs the commands that show a cluster as an account with the shipped role and no other.
+// viewer runs the commands that show a cluster with an account that has only the shipped role.
 type viewer struct {
 	*testEnv
 	kubeconfig string
@@ -50,7 +50,7 @@ func (v *viewer) read(t *testing.T, to any, args ...string) {
 	}
 }
 
-// place has the real scheduler put a pod on a node that is the only open one.
+// place makes the real scheduler put a pod on a node, the only open one.
 func (v *viewer) place(t *testing.T, name, node string, gpus int) {
 	t.Helper()
 	nodes, err := v.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -60,7 +60,7 @@ func (v *viewer) place(t *testing.T, name, node string, gpus int) {
 	for i := range nodes.Items {
 		v.editNode(t, nodes.Items[i].Name, func(n *v1.Node) { n.Spec.Unschedulable = n.Name != node })
 	}
-	for { // until the scheduler has heard that the others are closed
+	for { // until the scheduler has received that the others are closed
 		v.create(t, movablePod(name, gpus))
 		if v.bound(t, name).Spec.NodeName == node {
 			break
@@ -72,15 +72,15 @@ func (v *viewer) place(t *testing.T, name, node string, gpus int) {
 	}
 }
 
-// movablePod is a pod that a controller would make again.
+// movablePod returns a pod that a controller would recreate.
 func movablePod(name string, gpus int) *v1.Pod {
 	p := gpuPod(name, "viewed", gpus).Label("app", name).Obj()
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "of-no-object", Controller: new(true)}}
 	return p
 }
 
-// TestClusterViews compares what is shown with what the scheduler wrote, has
-// a move advised, makes it, and looks whether it gained what was said.
+// TestClusterViews compares the commands' output with the scheduler's annotations, makes an advised move,
+// and checks its gain.
 func TestClusterViews(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -128,7 +128,7 @@ func TestClusterViews(t *testing.T) {
 	shown.Compare(t)
 }
 
-// showViews is the transcript of the commands that show a cluster or one of its nodes.
+// showViews returns the transcript of the commands that show a cluster or one of its nodes.
 func (v *viewer) showViews(t *testing.T) *transcript.Session {
 	t.Helper()
 	s := transcript.New("views", "--kubeconfig", v.kubeconfig)
@@ -145,7 +145,7 @@ func (v *viewer) showViews(t *testing.T) *transcript.Session {
 	return s
 }
 
-// showMachine is the transcript of the commands about one machine, which here is a node.
+// showMachine writes the transcript of the commands about one machine, which here is a node.
 func (e *testEnv) showMachine(t *testing.T, node string) {
 	t.Helper()
 	s := transcript.New("machine")
@@ -206,7 +206,8 @@ func (v *viewer) showsTheAllocations(t *testing.T, view *clusterview.View, names
 	}
 }
 
-// keepsBudgets: with a budget that allows nothing the pod stays, and so it does by its annotation.
+// keepsBudgets checks that a pod is not moved with a budget that allows no eviction, nor with its
+// annotation.
 func (v *viewer) keepsBudgets(t *testing.T, mover string) {
 	t.Helper()
 	budgets := v.client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
@@ -231,7 +232,7 @@ func (v *viewer) keepsBudgets(t *testing.T, mover string) {
 	}
 }
 
-// stays fails if a pod is to be moved, or none has to stay for the reason.
+// stays fails if a pod is to be moved, or does not have this reason to stay.
 func (v *viewer) stays(t *testing.T, name, reason string) {
 	t.Helper()
 	var advice []clusterview.Advice

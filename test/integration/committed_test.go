@@ -15,10 +15,10 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// TestConflictingBindings is what an etcd does that changes its
-// leader under load: half of the Bindings are carried out and answered with a conflict,
-// and the watch of pods is late. All 60 pods were bound, and 30 GPUs had two owners.
-// Nobody is elected here, so no new leader asks before it carries a choice out.
+// TestConflictingBindings simulates an etcd that changes its leader under load: half of the Bindings are
+// carried out and answered with a conflict, and the watch of pods is late. All 60 pods were bound, and 30
+// GPUs had two owners. Without leader election, no new leader reads the pods before it carries a choice
+// out.
 func TestConflictingBindings(t *testing.T) {
 	const (
 		nodes, gpus, pods = 11, 88, 60
@@ -80,7 +80,7 @@ func TestConflictingBindings(t *testing.T) {
 		return len(owners) == gpus, fmt.Sprintf("%d pods bound, %d GPUs owned, %d of them twice", bound, len(owners), len(twice))
 	}
 	testkit.Eventually(t, waitLimit, "every GPU has an owner", look)
-	time.Sleep(2 * lag) // for whoever still takes them for free
+	time.Sleep(2 * lag) // for a scheduler that still takes them for free
 	look(t.Context())
 	if len(twice) > 0 {
 		testkit.Violation(t, "%d GPUs have two owners: %q", len(twice), twice)

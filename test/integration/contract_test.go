@@ -18,12 +18,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// moment is a time in an annotation.
+// moment matches a time in an annotation.
 var moment = regexp.MustCompile(`\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
-// TestContract compares all annotations, labels and conditions of pods that are created one after
-// another on machines of their own, in both ways of writing, and why one is refused, with what is
-// committed. Which GPUs and CPUs they get is part of it; UIDs and times are not.
+// TestContract compares all annotations, labels and conditions of pods that are created one after another
+// on machines of their own, in both ways of writing, and the reason of a refusal, with the committed
+// text. It includes their GPUs and CPUs, but no UIDs and times.
 func TestContract(t *testing.T) {
 	e := newTestEnv(t, devcluster.Config{})
 	e.install(t)
@@ -35,7 +35,7 @@ func TestContract(t *testing.T) {
 			e.node(t, node, machine)
 			var names []string
 			for i, pod := range []*v1.Pod{
-				gpuPod("one", agentProfile, 1).Obj(), // which waits until the scheduler knows of the agent
+				gpuPod("one", agentProfile, 1).Obj(), // waits until the scheduler knows of the agent
 				gpuPod("pair", profile, 2).Annotation(podrequest.TopologyPolicyKey, "single-numa-node").Annotation(podrequest.NUMAAffinityKey, "required").Obj(),
 				schedtest.Pod("two-containers").Scheduler(profile).Containers(container("left", 1), container("right", 2)).Obj(),
 				gpuPod("too-many", profile, 8).Annotation(podrequest.MinBandwidthKey, "20").Obj(),

@@ -29,8 +29,8 @@ import (
 
 const controllerLease = "nvtopo-controller"
 
-// repaired waits until a pod's annotations say that its container has these GPUs,
-// and checks everything that follows from it.
+// repaired waits until a pod's annotations give its container these GPUs, and checks the other
+// annotations.
 func (n *nodeUnderTest) repaired(t *testing.T, name string, gpus []string) *v1.Pod {
 	t.Helper()
 	want := slices.Sorted(slices.Values(gpus))
@@ -47,7 +47,7 @@ func (n *nodeUnderTest) repaired(t *testing.T, name string, gpus []string) *v1.P
 	return pod
 }
 
-// unchanged checks that pods' annotations stay as they are.
+// unchanged checks that pods' annotations do not change.
 func (e *testEnv) unchanged(t *testing.T, pods ...*v1.Pod) {
 	t.Helper()
 	time.Sleep(2 * time.Second)
@@ -60,8 +60,8 @@ func (e *testEnv) unchanged(t *testing.T, pods ...*v1.Pod) {
 
 func main1(ids []string) recordedPod { return recordedPod{"main": ids} }
 
-// TestController lets the scheduler's controller, with the rights of the shipped
-// accounts, correct what a verifier publishes.
+// TestController lets the scheduler's controller, with the rights of the shipped accounts, correct
+// annotations by a verifier's reports.
 func TestController(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{AuditLog: true})
 	l.install(t)
@@ -80,7 +80,7 @@ func TestController(t *testing.T) {
 	t.Run("an agent that is not heard of", n.testSilentAgent)
 }
 
-// two makes two pods of two GPUs each, as chosen.
+// two creates two pods of two GPUs each and returns them with their choices.
 func (n *nodeUnderTest) two(t *testing.T, profile string) (a, b *v1.Pod) {
 	t.Helper()
 	names := []string{n.freshName("a"), n.freshName("b")}
@@ -130,7 +130,7 @@ func (n *nodeUnderTest) testReassigned(t *testing.T, profile string, turn int) {
 	n.published(t, a.Name+" main confirmed", b.Name+" main confirmed")
 	n.said(t, a, "GPUsReassigned")
 	n.unchanged(t, b)
-	// The scheduler goes by it: the six others go to those who come next.
+	// The scheduler uses the corrected annotation: the next pods get the six others.
 	c := n.freshName("c")
 	n.create(t, gpuPod(c, profile, 4).NodeSelector(host(n.name)).Obj())
 	next := n.bound(t, c)
@@ -143,7 +143,7 @@ func (n *nodeUnderTest) testReassigned(t *testing.T, profile string, turn int) {
 	n.clean(t, a, b)
 }
 
-// others are GPUs that none of the pods has.
+// others returns the GPUs that none of the pods has.
 func (n *nodeUnderTest) others(t *testing.T, pods ...*v1.Pod) []string {
 	t.Helper()
 	var out []string
@@ -166,7 +166,7 @@ func (n *nodeUnderTest) testContainers(t *testing.T) {
 	for _, c := range was.Containers {
 		gpus[c.Name] = c.GPUs
 	}
-	// kubelet hands on what the init container had: here it had one of each.
+	// kubelet passes on the init container's devices: here it had one of each.
 	mixed := []string{gpus["left"][0], gpus["right"][0]}
 	n.gave(t, map[types.UID]recordedPod{pod.UID: {
 		"cache": gpus["cache"], "prepare": mixed, "left": mixed, "right": {gpus["left"][1], gpus["right"][1]},
@@ -223,7 +223,7 @@ func (n *nodeUnderTest) testRequirementLost(t *testing.T) {
 	n.clean(t, pod)
 }
 
-// testHalfRecorded: kubelet writes its record container by container.
+// testHalfRecorded checks a record that kubelet writes container by container.
 func (n *nodeUnderTest) testHalfRecorded(t *testing.T) {
 	pod := gpuPod(n.freshName("pod"), preBindProfile, 0).Containers(container("left", 1), container("right", 1)).NodeSelector(host(n.name)).Obj()
 	n.create(t, pod)
@@ -238,8 +238,7 @@ func (n *nodeUnderTest) testHalfRecorded(t *testing.T) {
 	n.clean(t, pod)
 }
 
-// testSuccessor: what kubelet recorded for a pod that was deleted says nothing about
-// the next of its name.
+// testSuccessor checks that kubelet's record of a deleted pod does not affect the next pod of its name.
 func (n *nodeUnderTest) testSuccessor(t *testing.T) {
 	a, b := n.two(t, preBindProfile)
 	other := n.others(t, a, b)[:2]
@@ -263,7 +262,7 @@ func (n *nodeUnderTest) testForged(t *testing.T) {
 	e := n.freshName("elsewhere")
 	n.create(t, gpuPod(e, preBindProfile, 2).NodeSelector(host(elsewhere.name)).Obj())
 	pod := n.bound(t, e)
-	n.stop() // or it would put its record back
+	n.stop() // or it would restore its record
 	defer n.start(t)
 	entry := func(uid types.UID, name string, gpus []string) v1alpha1.Allocation {
 		return v1alpha1.Allocation{
@@ -278,7 +277,7 @@ func (n *nodeUnderTest) testForged(t *testing.T) {
 		entry(b.UID, b.Name, []string{"GPU-x"}), // that the node does not have
 	})
 	n.unchanged(t, a, b, f, pod)
-	// What is right beside them still counts.
+	// Valid entries beside them are still used.
 	other := n.others(t, a, b)[:2]
 	n.forge(t, []v1alpha1.Allocation{entry("nobody", "nobody", n.ids(0)), entry(a.UID, a.Name, other), entry(b.UID, b.Name, []string{"GPU-x"})})
 	n.repaired(t, a.Name, other)
@@ -288,7 +287,7 @@ func (n *nodeUnderTest) testForged(t *testing.T) {
 	}
 }
 
-// forge writes status.allocations in the agent's stead.
+// forge writes status.allocations in place of the agent.
 func (n *nodeUnderTest) forge(t *testing.T, list []v1alpha1.Allocation) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"status": map[string]any{"allocations": list}})
@@ -332,8 +331,8 @@ func (n *nodeUnderTest) testSilentAgent(t *testing.T) {
 	n.repaired(t, b.Name, wantA)
 }
 
-// TestControllerFailover kills the process whose controller leads: the other's
-// has to repair what comes afterwards.
+// TestControllerFailover kills the process with the leading controller: the other's controller has to
+// repair later differences.
 func TestControllerFailover(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)

@@ -14,8 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// customNode makes a node of a machine that is not in the catalogue. Its graph
-// is not published.
+// customNode creates a node of a machine that is not in the catalogue. Its graph is not published.
 func (e *testEnv) customNode(t *testing.T, name string, g *nvtopo.Graph) {
 	t.Helper()
 	spec := devcluster.NodeSpec{Name: name, Machine: "custom"}
@@ -25,7 +24,7 @@ func (e *testEnv) customNode(t *testing.T, name string, g *nvtopo.Graph) {
 	e.graphs[name] = g
 }
 
-// plainNode makes a node of 8 CPUs and no GPUs.
+// plainNode creates a node of 8 CPUs and no GPUs.
 func (e *testEnv) plainNode(t *testing.T, name string) {
 	t.Helper()
 	cpus, err := nvtopo.ParseCPUList("0-7")
@@ -39,8 +38,8 @@ func (e *testEnv) plainNode(t *testing.T, name string) {
 	e.customNode(t, name, g)
 }
 
-// testReservedNodes keeps pods without GPUs off the nodes that have some, as long
-// as others have room, and no longer.
+// testReservedNodes checks that pods without GPUs stay off GPU nodes as long as other nodes have room,
+// and no longer.
 func (a *across) testReservedNodes(t *testing.T) {
 	plain := []string{"plain-0", "plain-1"}
 	for _, node := range plain {
@@ -52,7 +51,7 @@ func (a *across) testReservedNodes(t *testing.T) {
 	for _, p := range bothWrites {
 		t.Run(p, func(t *testing.T) {
 			defer a.dropAll(t)
-			// Each takes two of the 16 CPUs that there are beside the GPUs.
+			// Each takes two of the 16 CPUs of the nodes without GPUs.
 			var names []string
 			for range 8 {
 				pod := gpuPod(a.freshName("cpu"), p, 0).PriorityClass("low").Obj()
@@ -79,9 +78,8 @@ func (a *across) testReservedNodes(t *testing.T) {
 			if got, _ := a.wantUndisturbed(t, pinned); got.Spec.NodeName != a.good[1] {
 				t.Errorf("the pod pinned to %s is on %s", a.good[1], got.Spec.NodeName)
 			}
-			// One leaves: there is room again, on the node that is the worst for
-			// kube-scheduler's own scores, which spread. Whoever is not to stay off
-			// the GPU nodes goes to one of them.
+			// One pod is deleted: there is room again, on the node that is the worst for kube-scheduler's own
+			// scores, which spread. A pod that may use GPU nodes goes to one of them.
 			a.drop(t, on[plain[1]][0])
 			open := gpuPod(a.freshName("cpu-open"), openProfile, 0).Obj()
 			if got, delta := a.wantUndisturbed(t, open); !slices.Contains(gpuNodes, got.Spec.NodeName) || delta.listed != 0 {
@@ -106,7 +104,7 @@ func (a *across) testReservedNodes(t *testing.T) {
 	}
 }
 
-// removeNodes takes nodes out of the cluster, with what was published for them.
+// removeNodes removes nodes and their published objects.
 func (e *testEnv) removeNodes(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {

@@ -17,8 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// TestMalformedTopologies creates broken copies of a real
-// machine's object; each answer has to name the field.
+// TestMalformedTopologies creates broken copies of a real machine's object; each error has to name the
+// field.
 func TestMalformedTopologies(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {

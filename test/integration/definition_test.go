@@ -32,9 +32,9 @@ func (e *testEnv) dynamic(t *testing.T) dynamic.Interface {
 	return dyn
 }
 
-// TestSchedulerWithoutDefinition: the scheduler outlives the definition of NodeGPUTopology. It
-// starts the scheduler on an API server that does not know NodeGPUTopology, installs it, takes it
-// away under running pods and brings it back, all under one process.
+// TestSchedulerWithoutDefinition checks one scheduler process without the definition of NodeGPUTopology:
+// it starts on an API server without the definition, which is then installed, removed under running pods
+// and restored.
 func TestSchedulerWithoutDefinition(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	spec := l.addNode(t, "n", "dgx1-v100")
@@ -78,7 +78,7 @@ func TestSchedulerWithoutDefinition(t *testing.T) {
 	if !second.Unconfirmed {
 		t.Error("the choice beside pods whose GPUs nobody knows is not marked unconfirmed")
 	}
-	// 2 and 2 are known, and 1 and 2 by count.
+	// Pods of 2 and 2 GPUs are known, and of 1 and 2 by count.
 	l.wantRefused(t, gpuPod("too-many", preBindProfile, 2).Obj(), "Insufficient")
 	l.create(t, gpuPod("third", preBindProfile, 1).Obj())
 	third := choiceOf(t, l.bound(t, "third"), l.graphs["n"])

@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview"
 )
 
-// TestDefragCommands: whoever runs the commands that defrag prints has the free groups that it
-// promises, on the nodes that it names.
+// TestDefragCommands runs the commands that defrag prints, and checks that the promised groups are free
+// on the named nodes.
 func TestDefragCommands(t *testing.T) {
 	e := newTestEnv(t, devcluster.Config{})
 	e.install(t)
@@ -47,8 +47,7 @@ func TestDefragCommands(t *testing.T) {
 	v.makes(t, &advice[0])
 }
 
-// makes runs the commands of an advice as they are printed, and looks whether the groups are free
-// that it says.
+// makes runs the printed commands of an advice, and checks that the promised groups are free.
 func (v *viewer) makes(t *testing.T, a *clusterview.Advice) {
 	t.Helper()
 	for _, line := range a.Commands {
@@ -80,7 +79,7 @@ func (v *viewer) makes(t *testing.T, a *clusterview.Advice) {
 	}
 }
 
-// allScheduled waits as kubectl wait does: until each pod that is there now has a node.
+// allScheduled waits as kubectl wait does: until each pod that exists now has a node.
 func (v *viewer) allScheduled(t *testing.T) {
 	t.Helper()
 	pods, err := v.client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
@@ -95,8 +94,8 @@ func (v *viewer) allScheduled(t *testing.T) {
 	}
 }
 
-// replaced deletes a pod. Its controller makes another one when the pod begins to end, and kubelet
-// lets go of it some time after that.
+// replaced deletes a pod. Its controller creates another one when the pod begins to terminate, and
+// kubelet releases it some time after that.
 func (v *viewer) replaced(t *testing.T, name string, a *clusterview.Advice) {
 	t.Helper()
 	m := &a.Moves[slices.IndexFunc(a.Moves, func(m clusterview.Move) bool { return m.Name == name })]

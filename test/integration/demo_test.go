@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// demoCommand returns the demo's command with a temporary folder of its own,
-// which has to be empty afterwards. Like clusters, demos run side by side.
+// demoCommand returns the demo's command with a temporary folder of its own, which has to be empty
+// afterwards. Like clusters, demos run in parallel.
 func demoCommand(t *testing.T, args ...string) (cmd *exec.Cmd, tmp string) {
 	t.Helper()
 	return devclusterCommand(t, "demo", args...)
@@ -54,7 +54,7 @@ func checkNothingLeft(t *testing.T, tmp string) {
 	}
 }
 
-// TestDemo: the demo places every pod best and leaves nothing.
+// TestDemo checks that the demo places every pod best and leaves nothing.
 func TestDemo(t *testing.T) {
 	cmd, tmp := demoCommand(t, "-o", "json")
 	var stdout, stderr bytes.Buffer
@@ -90,7 +90,7 @@ func TestDemo(t *testing.T) {
 	checkNothingLeft(t, tmp)
 }
 
-// TestDemoInterrupt: an interrupted demo leaves nothing.
+// TestDemoInterrupt checks that an interrupted demo leaves nothing.
 func TestDemoInterrupt(t *testing.T) {
 	for name, after := range map[string]string{
 		"while the control plane starts": "starting etcd",

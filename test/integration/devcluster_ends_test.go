@@ -21,8 +21,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 )
 
-// endsOnce checks that each pod's status is written once when it starts and once when it ends, though the
-// pod changes meanwhile. By itself kwok writes the end again, with another time, at each late change.
+// endsOnce checks that each pod's status is written once when it starts and once when it ends, although
+// the pod changes meanwhile. By itself kwok writes the end again, with another time, at each late change.
 func endsOnce(t *testing.T, c *devcluster.Cluster, client kubernetes.Interface) {
 	t.Helper()
 	const keep = "devcluster.nvtopo.dev/kept-by-a-test"
@@ -67,7 +67,7 @@ func endsOnce(t *testing.T, c *devcluster.Cluster, client kubernetes.Interface) 
 	}
 }
 
-// statusWrites counts the changes of pods' statuses in an audit log that a program made, by pod.
+// statusWrites counts a program's changes of pods' statuses in an audit log, by pod.
 func statusWrites(log, program string) (map[string]int, error) {
 	f, err := os.Open(log)
 	if err != nil {

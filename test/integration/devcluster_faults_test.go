@@ -17,8 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// TestDevclusterFaults: the annotation of a simulated node has its GPUs, its agent, its exporter and its
-// kubelet fail, and heals them.
+// TestDevclusterFaults checks that the annotation of a simulated node makes its GPUs, its agent, its
+// exporter and its kubelet fail, and heals them.
 func TestDevclusterFaults(t *testing.T) {
 	e := newTestEnv(t, devcluster.Config{})
 	e.install(t)
@@ -46,7 +46,7 @@ func TestDevclusterFaults(t *testing.T) {
 		}
 		return is(n), fmt.Sprintf("%v, %+v, %+v", n.Status.Allocatable, n.Status.Conditions, n.Spec.Taints)
 	}
-	// made anew once it is deleted: whoever renews a Lease makes it.
+	// recreated after its deletion: the holder of a Lease creates it at a renewal.
 	renewed := func(lease string) func(context.Context) (bool, string) {
 		leases := e.client.CoordinationV1().Leases(systemNamespace)
 		if err := leases.Delete(t.Context(), lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {

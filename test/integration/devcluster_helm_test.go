@@ -39,10 +39,10 @@ type helmCluster struct {
 	dyn        dynamic.Interface
 }
 
-// chartFolder is where the chart is.
+// chartFolder returns the chart's folder.
 func chartFolder() string { return filepath.Join(testkit.Repository(), "charts", "nvtopo") }
 
-// upByHelm starts the program with a node, and waits until it says how to reach the cluster.
+// upByHelm starts the program with a node, and waits until it prints how to reach the cluster.
 func upByHelm(t *testing.T) *helmCluster {
 	t.Helper()
 	helm := filepath.Join(testkit.Bin(), "helm")
@@ -57,7 +57,7 @@ func upByHelm(t *testing.T) *helmCluster {
 	t.Cleanup(func() { _ = stderr.Close() })
 	c.cmd, c.tmp = devclusterCommand(t, "up", "--helm", "--helm-program", helm, "--chart", chartFolder(), "--nodes", "dgx-a100=1")
 	c.cmd.Stderr = stderr
-	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGINT) } // a test that fails leaves nothing either
+	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGINT) } // a failing test leaves nothing either
 	stdout, err := c.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func upByHelm(t *testing.T) *helmCluster {
 	return c
 }
 
-// said is what the program has told so far.
+// said returns the program's output so far.
 func (c *helmCluster) said(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(c.stderr)
@@ -99,7 +99,7 @@ func (c *helmCluster) said(t *testing.T) string {
 	return string(text)
 }
 
-// again runs the line by which the program says that nvtopo is installed again.
+// again runs the printed command that installs nvtopo again.
 func (c *helmCluster) again(t *testing.T) {
 	t.Helper()
 	for line := range strings.Lines(c.said(t)) {
@@ -125,7 +125,7 @@ func (c *helmCluster) helm(t *testing.T, args ...string) {
 	}
 }
 
-// runs has a pod of a scheduler run.
+// runs creates a pod and waits until it runs.
 func (c *helmCluster) runs(t *testing.T, pod *v1.Pod) *v1.Pod {
 	t.Helper()
 	if _, err := c.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
@@ -134,7 +134,7 @@ func (c *helmCluster) runs(t *testing.T, pod *v1.Pod) *v1.Pod {
 	return waitPhase(t, c.client, metav1.NamespaceDefault, pod.Name, v1.PodRunning)
 }
 
-// scale has the scheduler's Deployment have so many replicas, as kubectl scale does.
+// scale sets the replicas of the scheduler's Deployment, as kubectl scale does.
 func (c *helmCluster) scale(t *testing.T, replicas int32) {
 	t.Helper()
 	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "nvtopo-scheduler", Namespace: systemNamespace}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
@@ -143,7 +143,7 @@ func (c *helmCluster) scale(t *testing.T, replicas int32) {
 	}
 }
 
-// schedulers waits until so many schedulers run beside the cluster.
+// schedulers waits until a number of schedulers run beside the cluster.
 func (c *helmCluster) schedulers(t *testing.T, want int) {
 	t.Helper()
 	testkit.Eventually(t, waitLimit, fmt.Sprint(want, " schedulers run"), func(context.Context) (bool, string) {
@@ -152,10 +152,10 @@ func (c *helmCluster) schedulers(t *testing.T, want int) {
 	})
 }
 
-// TestDevclusterHelm: on the cluster of `nvtopo-devcluster up --helm` the chart's pods count as running,
-// its scheduler places pods while its Deployment has replicas, `helm upgrade` gives it another
-// configuration, `helm uninstall` ends it and leaves running pods and the definitions, the command that the
-// program tells installs it again, and an interrupt leaves nothing.
+// TestDevclusterHelm checks the cluster of `nvtopo-devcluster up --helm`: the chart's pods are reported
+// as running, its scheduler places pods while its Deployment has replicas, `helm upgrade` gives it
+// another configuration, `helm uninstall` ends it and leaves running pods and the definitions, the
+// printed command installs it again, and an interrupt leaves nothing.
 func TestDevclusterHelm(t *testing.T) {
 	c := upByHelm(t)
 	pods, err := c.client.CoreV1().Pods(systemNamespace).List(t.Context(), metav1.ListOptions{})
@@ -177,7 +177,7 @@ func TestDevclusterHelm(t *testing.T) {
 		t.Errorf("the pod has no allocation: %v", pod.Annotations)
 	}
 
-	// As an operator stops it, and starts it again.
+	// As an operator stops and restarts it.
 	c.scale(t, 0)
 	c.schedulers(t, 1)
 	if _, err := c.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), gpuPod("meanwhile", shippedProfile, 2).Obj(), metav1.CreateOptions{}); err != nil {

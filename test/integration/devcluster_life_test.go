@@ -22,8 +22,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// parentDir, when set, makes TestDevclusterHelper start a cluster in that
-// folder and wait to be killed.
+// parentDir, when set, makes TestDevclusterHelper start a cluster in that folder and wait to be killed.
 const parentDir = "NVTOPO_TEST_PARENT_DIR"
 
 // processesWith returns the ids of the processes whose command line has text.
@@ -43,7 +42,7 @@ func processesWith(t *testing.T, text string) []string {
 	return out
 }
 
-// TestSeveralDevclusters: devclusters run side by side and one after another.
+// TestSeveralDevclusters runs devclusters in parallel and one after another.
 func TestSeveralDevclusters(t *testing.T) {
 	kwok := testkit.Kwok(t)
 	start := func() *devcluster.Cluster {
@@ -99,7 +98,7 @@ func TestSeveralDevclusters(t *testing.T) {
 	stop(check2)
 }
 
-// TestDevclusterStartFailure: a devcluster that cannot start leaves nothing.
+// TestDevclusterStartFailure checks that a devcluster that cannot start leaves nothing.
 func TestDevclusterStartFailure(t *testing.T) {
 	tmp, err := os.MkdirTemp("", "dc") //nolint:usetesting // t.TempDir's path is too long for a socket in it
 	if err != nil {
@@ -132,8 +131,8 @@ func TestDevclusterStartFailure(t *testing.T) {
 		})
 	}
 	t.Run("cancelled", func(t *testing.T) {
-		// At every stage of a start: an API server that is cancelled among its
-		// post-start hooks ends the whole process.
+		// At every stage of a start: an API server that is cancelled among its post-start hooks ends the whole
+		// process.
 		began := time.Now()
 		c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testkit.Log()})
 		if err != nil {
@@ -164,7 +163,7 @@ func TestDevclusterStartFailure(t *testing.T) {
 	})
 }
 
-// TestDevclusterHelper is no test: it is the process that the next one kills.
+// TestDevclusterHelper is no test: it is the process that the next test kills.
 func TestDevclusterHelper(t *testing.T) {
 	dir := os.Getenv(parentDir)
 	if dir == "" {
@@ -177,7 +176,7 @@ func TestDevclusterHelper(t *testing.T) {
 	<-t.Context().Done()
 }
 
-// TestDevclusterParentDeath: the children of a devcluster die with their parent.
+// TestDevclusterParentDeath checks that the children of a devcluster die with their parent.
 func TestDevclusterParentDeath(t *testing.T) {
 	testkit.Kwok(t)
 	dir := t.TempDir()

@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// TestDevclusterMachines: a devcluster publishes every machine.
+// TestDevclusterMachines checks that a devcluster publishes every machine.
 func TestDevclusterMachines(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {

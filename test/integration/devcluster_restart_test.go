@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 )
 
-// TestAPIServerRestart: an API server that crashed takes its watches with it, and
-// comes back at its address with all that it was told.
+// TestAPIServerRestart checks that an API server that crashed ends its watches, and comes back at its
+// address with all its objects.
 func TestAPIServerRestart(t *testing.T) {
 	c := startAlone(t, devcluster.Config{})
 	client := clientFor(t, c)
@@ -31,7 +31,7 @@ func TestAPIServerRestart(t *testing.T) {
 		if err := c.CrashAPIServer(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("the crash took %v", time.Since(start)) // an end in order gives clients a minute
+		t.Logf("the crash took %v", time.Since(start)) // an orderly end gives clients a minute
 		if _, err := maps.Get(t.Context(), "kept", metav1.GetOptions{}); err == nil {
 			t.Error("a server that crashed answers")
 		}

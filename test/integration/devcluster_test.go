@@ -26,7 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// plainNode makes a simulated node without GPUs.
+// plainNode creates a simulated node without GPUs.
 func plainNode(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	capacity := v1.ResourceList{v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("32Gi"), v1.ResourcePods: resource.MustParse("110")}
@@ -56,8 +56,8 @@ func bind(t *testing.T, client kubernetes.Interface, pod, node string) {
 	}
 }
 
-// workloadsMakePods creates one workload of each kind and waits for its pod. A newcomer
-// tries a Deployment first.
+// workloadsMakePods creates one workload of each kind and waits for its pod. New users try a Deployment
+// first.
 func workloadsMakePods(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	template := func(app string) (*metav1.LabelSelector, v1.PodTemplateSpec) {
@@ -98,7 +98,7 @@ func workloadsMakePods(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// TestDevclusterWorkloads: a devcluster runs pods and controllers.
+// TestDevclusterWorkloads checks that a devcluster runs pods and controllers.
 func TestDevclusterWorkloads(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{Controllers: true, KwokBinary: testkit.Kwok(t), AuditLog: true})
 	client := clientFor(t, c)
@@ -277,8 +277,8 @@ func onlyPod(t *testing.T, client kubernetes.Interface, selector string) string 
 	return name
 }
 
-// TestFreePorts: a free port is not given to somebody else. Between the answer and its use
-// connections and listeners that name no port come and go.
+// TestFreePorts checks that a free port is not given to another process while connections and listeners
+// without a fixed port come and go.
 func TestFreePorts(t *testing.T) {
 	for range 50 {
 		port, err := devcluster.FreePort()

@@ -32,9 +32,8 @@ const (
 	gangPlugin      = "GangPlacement"
 	systemNamespace = release.Namespace
 
-	// waitLimit is how long a test waits for anything that has to come, on a machine as busy as can
-	// be. It is less than the five minutes after which kube-scheduler tries every pod anew, so that a
-	// pod which nobody woke is found.
+	// waitLimit bounds every wait of a test, on an overloaded machine. It is less than the five minutes
+	// after which kube-scheduler retries every pod, so that a pod without a wake-up is found.
 	waitLimit = 4 * time.Minute
 
 	// requestTimeout is short, so that a choice in doubt is decided within a test.
@@ -47,14 +46,14 @@ type profile struct {
 	write   string            // annotationWrite
 	plugins []string          // of ours; both when empty
 	args    map[string]string // plugin -> further arguments, as one line of YAML
-	binders []string          // plugins.bind; what the write needs when empty
+	binders []string          // plugins.bind; the binder of the write when empty
 
-	percentage int // percentageOfNodesToScore; the scheduler's own choice when 0
+	percentage int // percentageOfNodesToScore; the scheduler's default when 0
 	weight     int // of TopologyAware; as shipped when 0
 }
 
-// schedulerConfig returns a configuration with the stock profile and these.
-// Pods are retried fast, so that tests need not wait.
+// schedulerConfig returns a configuration with the stock profile and these. Pods are retried fast, so
+// that tests need not wait.
 func schedulerConfig(profiles ...profile) []byte {
 	var b strings.Builder
 	b.WriteString(`apiVersion: kubescheduler.config.k8s.io/v1
@@ -116,17 +115,17 @@ type testEnv struct {
 	*devcluster.Cluster
 	client kubernetes.Interface
 	graphs map[string]*nvtopo.Graph // node name -> link graph
-	names  int                      // given out by freshName
+	names  int                      // number of names that freshName returned
 
-	// schedulerAccount and exporterAccount are the shipped ones once install
-	// made them; before that everybody is the administrator.
+	// schedulerAccount and exporterAccount are the shipped accounts once install created them; before that
+	// the programs run as the administrator.
 	schedulerAccount, exporterAccount string
 
 	schedulerFlags []string // beside the configuration
 }
 
-// announcing has kube-scheduler write the node of a pod's choice to its status before the
-// pod is bound, as it does unless it is our build: both have to work.
+// announcing makes kube-scheduler write the node of a pod's choice to its status before the pod is bound,
+// as it does by default in builds other than ours: both must work.
 const announcing = "--feature-gates=NominatedNodeNameForExpectation=true"
 
 func newTestEnv(t *testing.T, cfg devcluster.Config) *testEnv {
@@ -139,8 +138,8 @@ func testEnvOn(t *testing.T, c *devcluster.Cluster) *testEnv {
 	return &testEnv{Cluster: c, client: clientFor(t, c), graphs: map[string]*nvtopo.Graph{}}
 }
 
-// install applies the shipped manifests. What starts afterwards has no more
-// than the rights that they give.
+// install applies the shipped manifests. Programs that start afterwards have only the rights that these
+// give.
 func (e *testEnv) install(t *testing.T) {
 	t.Helper()
 	if err := e.InstallManifests(t.Context()); err != nil {
@@ -168,7 +167,7 @@ func (e *testEnv) tryScheduler(t *testing.T, log io.Writer, profiles ...profile)
 	})
 }
 
-// addNode makes a node whose graph is not published yet.
+// addNode creates a node whose graph is not published yet.
 func (e *testEnv) addNode(t *testing.T, name, machine string) devcluster.NodeSpec {
 	t.Helper()
 	spec := devcluster.NodeSpec{Name: name, Machine: machine}
@@ -192,8 +191,7 @@ func (e *testEnv) publish(t *testing.T, opts devcluster.ExporterOptions, specs .
 	}
 }
 
-// publishOnce publishes a graph as a node's, and its Leases, which nobody then
-// keeps up.
+// publishOnce publishes a graph as a node's, and its Leases, which are not renewed.
 func (e *testEnv) publishOnce(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.Graph) {
 	t.Helper()
 	if err := e.tryPublish(t, spec, g); err != nil {
@@ -217,7 +215,7 @@ func (l *testEnv) tryPublish(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.G
 	return e.PublishOnce(t.Context())
 }
 
-// node makes a node and publishes its graph.
+// node creates a node and publishes its graph.
 func (e *testEnv) node(t *testing.T, name, machine string) *nvtopo.Graph {
 	t.Helper()
 	e.publish(t, devcluster.ExporterOptions{}, e.addNode(t, name, machine))
@@ -233,12 +231,12 @@ func (e *testEnv) create(t *testing.T, pods ...*v1.Pod) {
 	}
 }
 
-// settleTime is how long the scheduler may take to hear of a deletion; testkit.Naps has it
-// be longer on a busy machine. Nothing outside it shows when it has, and only a test that
-// expects the freed GPUs at the very next decision has to care.
+// settleTime is how long the scheduler may take to receive a deletion; testkit.Naps extends it on a busy
+// machine. Its receipt cannot be observed from outside, and only a test that expects the freed GPUs at
+// the very next decision depends on it.
 const settleTime = 200 * time.Millisecond
 
-// remove deletes pods, which go at once: no kubelet holds them.
+// remove deletes pods, which are gone at once: no kubelet holds them.
 func (e *testEnv) remove(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -273,8 +271,7 @@ func (e *testEnv) bound(t *testing.T, name string) *v1.Pod {
 	return pod
 }
 
-// refused waits until the scheduler says why a pod does not fit, and returns
-// its words.
+// refused waits until the scheduler has written why a pod does not fit, and returns the message.
 func (e *testEnv) refused(t *testing.T, name string) string {
 	t.Helper()
 	var message string
@@ -289,7 +286,7 @@ func (e *testEnv) refused(t *testing.T, name string) string {
 	return message
 }
 
-// refusal is what the scheduler says about a pod that does not fit, or empty.
+// refusal returns the scheduler's message about a pod that does not fit, or an empty string.
 func refusal(pod *v1.Pod) string {
 	i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse
@@ -300,7 +297,7 @@ func refusal(pod *v1.Pod) string {
 	return pod.Status.Conditions[i].Message
 }
 
-// priorities makes priority classes, and waits until the API server lets pods have them: its
+// priorities creates priority classes, and waits until the API server admits pods with them: its
 // admission looks them up in a cache.
 func (e *testEnv) priorities(t *testing.T, classes map[string]int32) {
 	t.Helper()

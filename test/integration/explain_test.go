@@ -33,15 +33,15 @@ import (
 // part labels the nodes that a pod of TestExplain may run on, so that each waits by itself.
 const part = "example.com/part"
 
-// waitingCase is a pod that waits, and why.
+// waitingCase is a waiting pod with its expected explanation.
 type waitingCase struct {
 	want     explain.Cause
 	wantText string   // in the reason or the evidence
 	blockers []string // in the way on the nearest node
 }
 
-// TestExplain has pods wait for as many causes as there are, and asks the command about each:
-// before, without and after the scheduler was started anew.
+// TestExplain makes pods wait for every possible cause, and runs the command for each: before, without
+// and after a restart of the scheduler.
 func TestExplain(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -88,7 +88,7 @@ func TestExplain(t *testing.T) {
 	shown := transcript.New("explain", "--kubeconfig", l.Kubeconfig())
 	profiled := []string{"--profile", gangProfile}
 	shown.HideTimes()
-	shown.Hide("(?m)^The scheduler said: .*\n", "") // its words come and go
+	shown.Hide("(?m)^The scheduler said: .*\n", "") // its text changes
 	shown.Say("%d pods wait, each for another cause. Who holds what:", len(cases))
 	shown.Run(t, "topology", "-g", "node,pod")
 	show := func() {
@@ -129,10 +129,10 @@ func TestExplain(t *testing.T) {
 	l.wantDecision(t, "whole")
 }
 
-// inPart is a selector of the nodes of a part.
+// inPart returns a selector of the nodes of a part.
 func inPart(name string) map[string]string { return map[string]string{part: name} }
 
-// explainedNodes makes the nodes, and the pods that hold what others wait for.
+// explainedNodes creates the nodes, and the pods that hold the devices others wait for.
 func (e *testEnv) explainedNodes(t *testing.T) {
 	t.Helper()
 	const cube = "dgx1-v100"
@@ -179,7 +179,7 @@ func (e *testEnv) explainedNodes(t *testing.T) {
 	holds("full-0", gpuPod("whole", gangProfile, 8).Obj())
 }
 
-// explained is what the command says of a pod.
+// explained returns the command's explanation of a pod.
 func (l *testEnv) explained(ctx context.Context, t *testing.T, name string) (*explain.Explanation, error) {
 	t.Helper()
 	cmd := cli.New("nvtopo")
@@ -193,8 +193,8 @@ func (l *testEnv) explained(ctx context.Context, t *testing.T, name string) (*ex
 	return e, json.Unmarshal(out.Bytes(), e)
 }
 
-// wantExplained waits until each pod is explained as it should be, and returns what is said but
-// for the scheduler's own words, which come and go.
+// wantExplained waits until each pod is explained as expected, and returns the explanations without the
+// scheduler's own message, which changes.
 func (l *testEnv) wantExplained(t *testing.T, cases map[string]waitingCase) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -224,7 +224,8 @@ func (l *testEnv) wantExplained(t *testing.T, cases map[string]waitingCase) map[
 	return out
 }
 
-// wantDecision asks why a pod is where it is: the record is on the pod, of its choice, and short.
+// wantDecision checks the explanation of a placed pod: the record is on the pod, matches its choice, and
+// is short.
 func (l *testEnv) wantDecision(t *testing.T, name string) {
 	t.Helper()
 	e, err := l.explained(t.Context(), t, name)
@@ -242,7 +243,7 @@ func (l *testEnv) wantDecision(t *testing.T, name string) {
 	}
 }
 
-// wantCompared wants the record of a pod to have so many nodes, each with its terms.
+// wantCompared checks that the record of a pod has a number of nodes, each with its terms.
 func (e *testEnv) wantCompared(t *testing.T, name string, nodes int) {
 	t.Helper()
 	text := e.get(t, name).Annotations[allocation.DecisionKey]

@@ -20,20 +20,19 @@ import (
 // hardwareFault is one line of the fault table of docs/exporter.md.
 type hardwareFault struct {
 	machine string // "dgx-h100" when empty
-	// before arranges the node before its exporter starts. A node that is late is not
-	// waited for to be sound.
+	// before prepares the node before its exporter starts. A late node need not be sound first.
 	before func(t *testing.T, n *exporterNode)
 	late   bool
 	strike func(t *testing.T, n *exporterNode)
-	// published and logged are parts of what is said about it.
+	// published and logged are parts of the reports about it.
 	published []string
 	logged    string
-	shown     string // stands in the table for published
+	shown     string // replaces published in the table
 	heal      func(t *testing.T, n *exporterNode)
-	cure      string // what heal is, for the table
+	cure      string // name of heal, for the table
 }
 
-// set makes these the machine's faults.
+// set sets the machine's faults.
 func set(faults ...fakedriver.Fault) func(*testing.T, *exporterNode) {
 	return func(t *testing.T, n *exporterNode) {
 		t.Helper()
@@ -43,7 +42,7 @@ func set(faults ...fakedriver.Fault) func(*testing.T, *exporterNode) {
 	}
 }
 
-// raise lets the driver report Xids of GPU 3.
+// raise makes the driver report Xids of GPU 3.
 func raise(xids ...uint64) func(*testing.T, *exporterNode) {
 	return func(t *testing.T, n *exporterNode) {
 		t.Helper()
@@ -66,7 +65,7 @@ func without(symbols ...string) func(*testing.T, *exporterNode) {
 	}
 }
 
-// install puts the library where the exporter looks for it, at once and whole.
+// install atomically puts the library at the exporter's path.
 func install(t *testing.T, n *exporterNode) {
 	t.Helper()
 	image, err := os.ReadFile(fakeLibrary(t))
@@ -122,7 +121,7 @@ func hardwareFaults() map[string]hardwareFault {
 			heal: func(t *testing.T, n *exporterNode) {
 				t.Helper()
 				set()(t, n)
-				n.becomes(t, []string{"GPU 3 healthy=false degraded=false: Xid 79"}) // not as if nothing had been
+				n.becomes(t, []string{"GPU 3 healthy=false degraded=false: Xid 79"}) // still reported
 				again(t, n)
 			},
 			cure: "it answers again: `Xid 79`; then a restart of the exporter",
@@ -268,12 +267,12 @@ func hardwareFaults() map[string]hardwareFault {
 	return faults
 }
 
-// TestExporterFaults runs the exporter's process on a library in the
-// driver's place and prints how long each fault takes to be published and to heal.
+// TestExporterFaults runs the exporter's process on a fake driver library and prints how long each fault
+// takes to be published and to heal.
 func TestExporterFaults(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
-	testkit.Program(t, "nvtopo-exporter") // before all start it
+	testkit.Program(t, "nvtopo-exporter") // before all tests start it
 	var (
 		slots = make(chan struct{}, 10)
 		wg    sync.WaitGroup
@@ -300,7 +299,7 @@ func TestExporterFaults(t *testing.T) {
 	t.Logf("published after, healed after:\n%s", strings.Join(rows, "\n"))
 }
 
-// run lets one fault come and go, and returns its line of the table.
+// run plays one fault and its cure, and returns its line of the table.
 func (f *hardwareFault) run(t *testing.T, l *testEnv, name string) string {
 	t.Helper()
 	machine := f.machine

@@ -33,16 +33,16 @@ type exporterNode struct {
 	*testEnv
 	*fakedriver.Driver
 	name    string
-	library string // where the exporter looks for the driver's
+	library string // the exporter's path of the driver's library
 	xidHold time.Duration
 	log     syncLog
-	sound   *v1alpha1.NodeGPUTopology // as it was before anything was wrong
+	sound   *v1alpha1.NodeGPUTopology // published object before any fault
 
 	process *exec.Cmd
 	ended   chan error
 }
 
-// fakeLibrary is what `make fakedriver` builds.
+// fakeLibrary returns the library that `make fakedriver` builds.
 func fakeLibrary(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "bin", "fakedriver", fakedriver.LibraryName))
@@ -101,7 +101,7 @@ func (n *exporterNode) start(t *testing.T) {
 	go func() { n.ended <- n.process.Wait() }()
 }
 
-// stop asks the exporter to end, which is no failure.
+// stop terminates the exporter, which is no failure.
 func (n *exporterNode) stop(t *testing.T) {
 	t.Helper()
 	if err := n.process.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -112,7 +112,7 @@ func (n *exporterNode) stop(t *testing.T) {
 	}
 }
 
-// get reads what is published, nil when nothing is.
+// get reads the published object, nil if there is none.
 func (n *exporterNode) get(ctx context.Context) *v1alpha1.NodeGPUTopology {
 	dyn, err := dynamic.NewForConfig(n.RESTConfig())
 	if err != nil {
@@ -129,7 +129,7 @@ func (n *exporterNode) get(ctx context.Context) *v1alpha1.NodeGPUTopology {
 	return out
 }
 
-// says puts into words what is published beyond what was when all was well.
+// says describes the differences of the published object from the sound one.
 func (n *exporterNode) says(top *v1alpha1.NodeGPUTopology) []string {
 	if top == nil {
 		return []string{"nothing"}
@@ -157,7 +157,7 @@ func (n *exporterNode) says(top *v1alpha1.NodeGPUTopology) []string {
 	return append(out, n.changes(top)...)
 }
 
-// changes puts into words how the graph differs from what it was when all was well.
+// changes describes the differences of the graph from the sound one.
 func (n *exporterNode) changes(top *v1alpha1.NodeGPUTopology) []string {
 	if n.sound == nil {
 		return nil
@@ -177,7 +177,7 @@ func (n *exporterNode) changes(top *v1alpha1.NodeGPUTopology) []string {
 	return out
 }
 
-// becomesSound waits until all is published as it should be, and returns how long that took.
+// becomesSound waits until the published object is sound, and returns how long that took.
 func (n *exporterNode) becomesSound(t *testing.T) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -197,7 +197,7 @@ func (n *exporterNode) becomesSound(t *testing.T) time.Duration {
 	return time.Since(begin)
 }
 
-// becomes waits until each of these texts is part of something published.
+// becomes waits until each of these texts is part of a published difference.
 func (n *exporterNode) becomes(t *testing.T, want []string) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -213,7 +213,7 @@ func (n *exporterNode) becomes(t *testing.T, want []string) time.Duration {
 	return time.Since(begin)
 }
 
-// logs waits until the log has a text, which comes before or with what is published.
+// logs waits until the log has a text, which is written before or together with the publication.
 func (n *exporterNode) logs(t *testing.T, want string) {
 	t.Helper()
 	testkit.Eventually(t, waitLimit, n.name+" logs "+want, func(context.Context) (bool, string) {

@@ -24,7 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// sessions are those of two tenants, which last.
+// sessions are continuing sessions of two tenants.
 const sessions = `apiVersion: pool.nvtopo.dev/v1alpha1
 kind: UsageRecord
 metadata: {name: u1, namespace: default}
@@ -35,7 +35,7 @@ kind: UsageRecord
 metadata: {name: u2, namespace: default}
 spec: {tenant: team-b, pool: p, pod: b, podUID: u2, node: n1, resource: nvidia.com/gpu, model: NVIDIA-H200, queue: batch, quantity: "2", start: START}`
 
-// firstDay is a cluster that somebody runs for the first time.
+// firstDay is a cluster on its first day.
 type firstDay struct {
 	*testEnv
 	objects   *clusterObjects
@@ -44,8 +44,8 @@ type firstDay struct {
 	user      kubernetes.Interface // warns as kubectl does
 }
 
-// TestFirstDay: twelve tasks of an operator's first day, each by commands that the docs name, on a cluster
-// of two fast machines and two slow ones.
+// TestFirstDay runs twelve tasks of an operator's first day, each by commands that the docs name, on a
+// cluster of two fast machines and two slow ones.
 func TestFirstDay(t *testing.T) {
 	d := &firstDay{testEnv: newTestEnv(t, devcluster.Config{}), heard: &warned{}}
 	d.install(t)
@@ -88,7 +88,7 @@ func TestFirstDay(t *testing.T) {
 	}
 }
 
-// says wants a command to print a text, and returns all that it prints.
+// says checks that a command prints a text, and returns its output.
 func (d *firstDay) says(t *testing.T, want string, args ...string) string {
 	t.Helper()
 	out := d.nvtopo(t, args...)
@@ -98,7 +98,7 @@ func (d *firstDay) says(t *testing.T, want string, args ...string) string {
 	return out
 }
 
-// fails wants a command to end with a code, and an error to say a text.
+// fails checks that a command ends with a code and an error with a text.
 func (d *firstDay) fails(t *testing.T, code int, want string, args ...string) {
 	t.Helper()
 	cmd := cli.New("nvtopo")
@@ -155,7 +155,7 @@ func (d *firstDay) runJob(t *testing.T) {
 	}
 }
 
-// wait has a pod ask for what no machine has, and follows the next step.
+// wait creates a pod with a request that no machine fulfils, and follows the next step.
 func (d *firstDay) wait(t *testing.T) {
 	t.Helper()
 	pod := gpuPod("greedy", shippedProfile, 8).Annotation(podrequest.MinBandwidthKey, "500").Obj()

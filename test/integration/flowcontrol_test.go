@@ -20,11 +20,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
-// levelRecorder keeps the UID of the priority level that the API server put the last
-// request in.
+// levelRecorder keeps the UID of the priority level that the API server assigned to the last request.
 type levelRecorder struct{ last atomic.Value }
 
-// wrap watches what one client sends.
+// wrap records the levels of one client's requests.
 func (r *levelRecorder) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
@@ -39,9 +38,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestPriorityLevels: requests share no priority level with what a node may flood. It sends what
-// the programs send, with their accounts' tokens, and asks the API server which priority level it
-// was in.
+// TestPriorityLevels checks that requests of the programs share no priority level with requests by which
+// a node may flood the API server. It sends the programs' requests, with their accounts' tokens, and
+// reads the priority level from the response.
 func TestPriorityLevels(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
@@ -56,7 +55,7 @@ func TestPriorityLevels(t *testing.T) { //nolint:tparallel // its steps share on
 			return l.Renew(ctx, by.kube, time.Now())
 		}
 	}
-	// Whether the object exists or the answer is yes does not matter here.
+	// The object's existence and the result do not matter here.
 	publish := func(sub ...string) func(context.Context, caller) error {
 		return func(ctx context.Context, by caller) error {
 			_, err := by.dyn.Resource(v1alpha1.GroupVersionResource).Patch(ctx, "n1", types.MergePatchType, []byte("{}"), metav1.PatchOptions{}, sub...)
@@ -108,7 +107,7 @@ func TestPriorityLevels(t *testing.T) { //nolint:tparallel // its steps share on
 			r := &levelRecorder{}
 			cfg.Wrap(r.wrap)
 			by := callerOf(t, cfg, nil)
-			// What was installed a moment ago is acted on a little later.
+			// New objects take effect a little later.
 			testkit.Eventually(t, waitLimit, "a request is in level "+tc.want, func(ctx context.Context) (bool, string) {
 				answer := tc.request(ctx, by)
 				uid, _ := r.last.Load().(types.UID)

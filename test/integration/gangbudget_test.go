@@ -15,9 +15,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// TestBudgetOfPartialGang: a budget keeps members of a gang that was never whole. It has a
-// disruption budget refuse the roll-back of a gang of three of which two run. The gang says so, and
-// the members go once the budget does.
+// TestBudgetOfPartialGang checks that a budget keeps members of a gang that was never whole: a disruption
+// budget refuses the rollback of a gang of three of which two run. The gang reports it, and the members
+// are evicted once the budget is deleted.
 func TestBudgetOfPartialGang(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{Controllers: true})
 	l.install(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// acceptedFlows are cases of the table of acceptance, by their numbers there.
+// acceptedFlows returns cases of the table of acceptance, by their numbers in it.
 func acceptedFlows() []flow {
 	noRack := freeRacks{{{8, 8, 8, 0}, {8, 8, 8, 0}}} // has room for four
 	return []flow{
@@ -28,7 +28,7 @@ func acceptedFlows() []flow {
 	}
 }
 
-// testHoldsNothing has pods take every node beside a gang that is one node short.
+// testHoldsNothing checks that pods can take every node beside a gang that is one node short.
 func testHoldsNothing(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("five", 5, nil)
@@ -44,7 +44,7 @@ func testHoldsNothing(t *testing.T, s *gangScenarios) {
 	s.wantNoHold(t, pods)
 }
 
-// testTwoGangs has two gangs come member by member in turn.
+// testTwoGangs creates two gangs member by member in turn.
 func testTwoGangs(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	gangs := [][]*v1.Pod{s.gang("a", 5, nil), s.gang("b", 5, nil)}
@@ -71,7 +71,7 @@ func testTwoGangs(t *testing.T, s *gangScenarios) {
 	t.Logf("expected: then the other; got: its 5 are bound after %d ms", took.Milliseconds())
 }
 
-// testIncomplete has three of four members wait, and counts their cycles.
+// testIncomplete makes three of four members wait, and counts their scheduling cycles.
 func testIncomplete(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("four", 4, nil)
@@ -83,7 +83,7 @@ func testIncomplete(t *testing.T, s *gangScenarios) {
 	}
 	s.create(t, pods[:3]...)
 	s.wantGangRefused(t, pods[:3], "3 of 4")
-	for _, pod := range pods[:3] { // each, since people look at any
+	for _, pod := range pods[:3] { // each, since users look at any
 		s.wantEvent(t, pod.Name, "GangWaiting", " of 4 members")
 	}
 	s.wantNoHold(t, pods[:3])
@@ -97,8 +97,8 @@ func testIncomplete(t *testing.T, s *gangScenarios) {
 	t.Logf("expected: all bound with the fourth; got: after %d ms and %.0f cycles", took.Milliseconds(), cycles())
 }
 
-// testUnknownLevel has the first of two members ask for a level that there is not, beside a misspelled key: it
-// says so before the second comes.
+// testUnknownLevel has the first of two members request an unknown level, beside a misspelled key: it
+// reports both before the second is created.
 func testUnknownLevel(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("racks", 2, notes{gangrequest.RequiredKey: "racks", "nvtopo.dev/min-lnk": "NV4"})
@@ -161,8 +161,8 @@ func testPatienceInVain(t *testing.T, s *gangScenarios) {
 	took := time.Since(start)
 	quality := s.placementOf(t, pods[0].Name).Quality
 	t.Logf("expected %q after %v; got %q after %d ms", "acceptable (adjacent racks)", patient, quality, took.Milliseconds())
-	// A slow machine only takes longer. What a member says meanwhile is seen where patience is rewarded:
-	// here it may be gone before anybody looks.
+	// A slow machine only takes longer. The members' message meanwhile is checked in testPatienceRewarded:
+	// here it may be gone before it is read.
 	if took < patient || quality != "acceptable (adjacent racks)" {
 		t.Errorf("%s after %v", quality, took)
 	}

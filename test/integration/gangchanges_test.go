@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// changingFlows are gangs whose members and PodGroups change on the way.
+// changingFlows returns flows in which members and PodGroups change.
 func changingFlows() []flow {
 	rack, half := freeRacks{{{8, 8, 8, 8}}}, freeRacks{{{8, 8, 0, 0}}}
 	return []flow{
@@ -50,9 +50,9 @@ func testPlannerDeleted(t *testing.T, s *gangScenarios) {
 	t.Logf("expected: the other three are bound; got: after %d ms", took.Milliseconds())
 }
 
-// testMembersMadeAnew deletes another member in each round, a little later each time, the one
-// that plans first, and makes one of the same name. The rack has room for one gang, so that a
-// place that were lost would keep the next round from its end.
+// testMembersMadeAnew deletes another member in each round, a little later each time, the planning one
+// first, and recreates it under its name. The rack has room for one gang, so that a lost place would keep
+// the next round from its end.
 func testMembersMadeAnew(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	for round := range 6 {
@@ -72,11 +72,10 @@ func testMembersMadeAnew(t *testing.T, s *gangScenarios) {
 	}
 }
 
-// boundAnew makes a pod of the name of one that was deleted a moment ago, and waits until it has a
-// node. The API server may take it away again, once, and then it is made a second time, as its
-// controller would: a write to the old pod that comes while that is deleted ends with a deletion by
-// name alone (Store.Update of k8s.io/apiserver 0.35.6). With four writers and no scheduler 86 of 1940
-// pods were lost so.
+// boundAnew recreates a pod that was deleted a moment ago, and waits until it has a node. The API server
+// may delete it again, once, and then it is created a second time, as its controller would: a write to
+// the old pod during its deletion ends with a deletion by name alone (Store.Update of k8s.io/apiserver
+// 0.35.6). With four writers and no scheduler 86 of 1940 pods were lost so.
 func (s *gangScenarios) boundAnew(t *testing.T, pod *v1.Pod) {
 	t.Helper()
 	s.create(t, pod)
@@ -97,7 +96,7 @@ func (s *gangScenarios) boundAnew(t *testing.T, pod *v1.Pod) {
 	}
 }
 
-// testReplacedBesideSucceeded ends one member well, and deletes another.
+// testReplacedBesideSucceeded makes one member succeed, and deletes another.
 func testReplacedBesideSucceeded(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("done", 4, nil)
@@ -110,7 +109,7 @@ func testReplacedBesideSucceeded(t *testing.T, s *gangScenarios) {
 	t.Logf("expected: the replacement is bound; got: after %d ms", took.Milliseconds())
 }
 
-// testEarlierRun makes a gang again whose pods of the run before are still there.
+// testEarlierRun recreates a gang while the pods of its earlier run still exist.
 func testEarlierRun(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	before := s.gang("again", 4, nil)
@@ -130,7 +129,7 @@ func testEarlierRun(t *testing.T, s *gangScenarios) {
 	t.Logf("expected: the first waits, then all are bound; got: after %d ms", took.Milliseconds())
 }
 
-// succeed has a pod end well, as kubelet would say it.
+// succeed sets a pod's phase to Succeeded, as kubelet would.
 func (s *gangScenarios) succeed(t *testing.T, name string) {
 	t.Helper()
 	body := fmt.Appendf(nil, `{"status":{"phase":"Succeeded","containerStatuses":[{"name":"main","state":{"terminated":{"exitCode":0,"finishedAt":%q}}}]}}`,
@@ -145,7 +144,7 @@ const gate = "example.com/quota"
 
 func gated(pod *v1.Pod) { pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: gate}} }
 
-// ungate takes the gates from a pod.
+// ungate removes the gates of a pod.
 func (s *gangScenarios) ungate(t *testing.T, name string) {
 	t.Helper()
 	body := []byte(`{"spec":{"schedulingGates":null}}`)
@@ -154,7 +153,7 @@ func (s *gangScenarios) ungate(t *testing.T, name string) {
 	}
 }
 
-// testGated gates the member that would plan, and the gang needs all.
+// testGated gates the planning member of a gang that needs all members.
 func testGated(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("gated", 4, nil)
@@ -167,7 +166,7 @@ func testGated(t *testing.T, s *gangScenarios) {
 	t.Logf("expected: all bound without the gate; got: after %d ms", took.Milliseconds())
 }
 
-// testSurplusGated gates the member that would plan, and the gang can do without it.
+// testSurplusGated gates the planning member of a gang that can start without it.
 func testSurplusGated(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods := s.gang("gated", 4, notes{gangrequest.GangSizeKey: "3"})
@@ -191,7 +190,7 @@ func testTwoProfilesOfGangs(t *testing.T, s *gangScenarios) {
 	t.Logf("expected: all bound; got: after %d ms", took.Milliseconds())
 }
 
-// testMembersChange changes labels of all members again and again, which has the queue drop their
+// testMembersChange changes labels of all members repeatedly, which makes the queue drop their
 // nominations, from before the gang is complete until it is bound.
 func testMembersChange(t *testing.T, s *gangScenarios) {
 	t.Helper()
@@ -232,7 +231,7 @@ func (s *gangScenarios) raiseToFour(t *testing.T, group string) {
 	}
 }
 
-// testMinimumRaised raises the minimum of a gang that waits for room, and then there is room.
+// testMinimumRaised raises the minimum of a gang that waits for room, and then frees room.
 func testMinimumRaised(t *testing.T, s *gangScenarios) {
 	t.Helper()
 	pods, group := s.grouped("raised", 4), fmt.Sprintf("s%d-raised", s.number)

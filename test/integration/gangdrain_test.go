@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// TestNodeKeeping: nodes are kept for a gang that waits. It has a gang wait for a rack of which
-// half is free, beside pods that fit there.
+// TestNodeKeeping checks that nodes are kept for a waiting gang: a gang waits for a rack of which half is
+// free, beside pods that fit on it.
 func TestNodeKeeping(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -30,7 +30,7 @@ func TestNodeKeeping(t *testing.T) {
 		name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin},
 		args: map[string]string{gangPlugin: "drainAfter: 1s"},
 	})
-	// Where only pods of the gang's own namespace are in the way, nothing is kept.
+	// If only pods of the gang's own namespace are in the way, no node is kept.
 	for node, gpus := range map[string]int{"s0-node-0-0": 8, "s0-node-0-1": 4, "s0-node-1-0": 8, "s0-node-1-1": 8} {
 		l.createIn(t, "others", gpuPod("taker-"+node, gangProfile, gpus).NodeSelector(host(node)).Obj())
 	}
@@ -42,7 +42,7 @@ func TestNodeKeeping(t *testing.T) {
 	gone := gangPods(0, "gone", 2, 8, required)
 	l.create(t, gone...)
 	l.wantGangRefused(t, gone, "drains rack-0 since ")
-	// It is on the first member whose own cycle has not said so.
+	// It is on the first member whose own cycle has not reported it.
 	testkit.Eventually(t, waitLimit, "an event says that a rack is drained", func(ctx context.Context) (bool, string) {
 		var said []string
 		for _, pod := range gone {
@@ -87,7 +87,7 @@ func TestNodeKeeping(t *testing.T) {
 	if strings.Contains(l.refused(t, waits[0].Name), "rack-1") {
 		rack = "rack-1"
 	}
-	for _, node := range []string{"0", "1"} { // one after the other, so that passing pods have their chance
+	for _, node := range []string{"0", "1"} { // one after the other, so that passing pods have a chance
 		l.removeIn(t, "others", "taker-s0-node-"+strings.TrimPrefix(rack, "rack-")+"-"+node)
 	}
 	if rack == "rack-0" {
@@ -100,7 +100,7 @@ func TestNodeKeeping(t *testing.T) {
 	}
 }
 
-// createIn has the API server have a pod in a namespace, which is made.
+// createIn creates a pod in a namespace, which is created if needed.
 func (e *testEnv) createIn(t *testing.T, namespace string, pod *v1.Pod) {
 	t.Helper()
 	object := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
@@ -122,7 +122,7 @@ func (e *testEnv) removeIn(t *testing.T, namespace, name string) {
 	testkit.Naps(settleTime)
 }
 
-// seenIn waits until a pod of a namespace is as it should.
+// seenIn waits until a pod of a namespace fulfils is.
 func (e *testEnv) seenIn(t *testing.T, namespace, name, what string, is func(*v1.Pod) bool) {
 	t.Helper()
 	testkit.Eventually(t, waitLimit, "pod "+name+" "+what, func(ctx context.Context) (bool, string) {

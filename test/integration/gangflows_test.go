@@ -22,14 +22,14 @@ const (
 	countedGangProfile = "with-gangs-counted" // has the pods of one flow only
 )
 
-// flow is what happens on nodes of its own, step by step.
+// flow is a sequence of steps on nodes of its own.
 type flow struct {
 	name string
 	free freeRacks
 	run  func(t *testing.T, s *gangScenarios)
 }
 
-// gangScenarios is where a flow runs.
+// gangScenarios is the environment of a flow.
 type gangScenarios struct {
 	*testEnv
 	number    int // of the nodes
@@ -37,8 +37,8 @@ type gangScenarios struct {
 	scheduler *devcluster.Scheduler
 }
 
-// TestGangFlows is the part of the table of acceptance in which something happens after a gang
-// came, and what else happens to gangs. The flows share a cluster, and wait for most of their time.
+// TestGangFlows is the part of the table of acceptance with events after the arrival of a gang, and other
+// events of gangs. The flows share a cluster, and wait for most of their time.
 func TestGangFlows(t *testing.T) { //nolint:tparallel // newTestEnv calls t.Parallel
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -63,12 +63,12 @@ func TestGangFlows(t *testing.T) { //nolint:tparallel // newTestEnv calls t.Para
 	}
 }
 
-// gang are members with a whole node each, which stay on the nodes of the flow.
+// gang returns members with a whole node each, restricted to the nodes of the flow.
 func (s *gangScenarios) gang(name string, pods int, more notes) []*v1.Pod {
 	return gangPods(s.number, fmt.Sprintf("s%d-%s", s.number, name), pods, 8, more)
 }
 
-// grouped are members of a PodGroup with a whole node each.
+// grouped returns members of a PodGroup with a whole node each.
 func (s *gangScenarios) grouped(name string, pods int) []*v1.Pod {
 	out := groupPods(fmt.Sprintf("s%d-%s", s.number, name), pods)
 	for _, pod := range out {
@@ -77,12 +77,12 @@ func (s *gangScenarios) grouped(name string, pods int) []*v1.Pod {
 	return out
 }
 
-// single is a pod with a whole node that is no member.
+// single returns a pod with a whole node that is no member.
 func (s *gangScenarios) single(name string) *v1.Pod {
 	return gpuPod(fmt.Sprintf("s%d-%s", s.number, name), gangProfile, 8).NodeSelector(ofScenario(s.number)).Obj()
 }
 
-// empty takes from a node of the first rack what fill put there.
+// empty removes the pod that fill put on a node of the first rack.
 func (s *gangScenarios) empty(t *testing.T, i int) {
 	t.Helper()
 	s.remove(t, "taker-"+nodeOfRack(s.number, 0, i))
@@ -99,8 +99,7 @@ func (s *gangScenarios) boundOf(t *testing.T, pods []*v1.Pod) (n int) {
 	return n
 }
 
-// wantApart waits until all pods are bound, each on a node of its own, and returns how long that
-// took.
+// wantApart waits until all pods are bound, each on a node of its own, and returns how long that took.
 func (s *gangScenarios) wantApart(t *testing.T, pods []*v1.Pod) time.Duration {
 	t.Helper()
 	start, owner := time.Now(), map[string]string{}
@@ -114,7 +113,7 @@ func (s *gangScenarios) wantApart(t *testing.T, pods []*v1.Pod) time.Duration {
 	return time.Since(start)
 }
 
-// wantNoHold fails if a pod of these was given a node, or nominated to one.
+// wantNoHold fails if one of these pods has a node, or is nominated to one.
 func (s *gangScenarios) wantNoHold(t *testing.T, pods []*v1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
@@ -125,5 +124,5 @@ func (s *gangScenarios) wantNoHold(t *testing.T, pods []*v1.Pod) {
 	}
 }
 
-// patience is an annotation for a gang that waits so long for a better level.
+// patience returns an annotation with the time for which a gang waits for a better level.
 func patience(d time.Duration) notes { return notes{gangrequest.PatienceKey: d.String()} }

@@ -23,21 +23,21 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// leaderCase is a gang of three on three nodes of its own, whose scheduler ends when two of
-// them are bound, or all three.
+// leaderCase is a gang of three on three nodes of its own, whose scheduler ends when two of them are
+// bound, or all three.
 type leaderCase struct {
 	name  string
 	half  bool   // the third member's Binding is refused
-	state string // what somebody writes over the state meanwhile
-	// away is what happens before the next scheduler starts.
+	state string // state that is written over the present one meanwhile
+	// away runs before the next scheduler starts.
 	away func(t *testing.T, l *testEnv, c *leaderCase, number int)
 
 	bound   []string // members that are bound in the end
 	evicted []string // members that are evicted
-	settled string   // the state in the end
+	settled string   // final state
 }
 
-// taken gives the node that is left to another pod.
+// taken gives the remaining node to another pod.
 func taken(t *testing.T, l *testEnv, c *leaderCase, number int) {
 	t.Helper()
 	used := map[string]bool{}
@@ -98,17 +98,16 @@ func leaderCases() []*leaderCase {
 	}
 }
 
-// groupMember is a member of a PodGroup that stays on the nodes of a scenario.
+// groupMember returns a member of a PodGroup, restricted to the nodes of a scenario.
 func (*testEnv) groupMember(group string, number, i int) *v1.Pod {
 	return groupPod(group, i).NodeSelector(ofScenario(number)).Obj()
 }
 
-// rollBackAfter is the least that may be configured.
+// rollBackAfter is the least configurable value.
 const rollBackAfter = 10 * time.Second
 
-// TestGangFailover ends the scheduler when gangs are bound in part or as a whole, and starts
-// another one. It evicts the members of the one gang that was never whole and whose rest has no
-// place, and nobody else.
+// TestGangFailover ends the scheduler when gangs are bound in part or as a whole, and starts another one.
+// It evicts only the members of the one gang that was never whole and whose rest has no place.
 func TestGangFailover(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -158,7 +157,7 @@ func TestGangFailover(t *testing.T) {
 			c.away(t, l, c, number)
 		}
 	}
-	began := time.Now() // before the new leader can have counted anything
+	began := time.Now() // before the new leader can have started its timer
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +175,7 @@ func TestGangFailover(t *testing.T) {
 	if n, m := counts.sum("scheduler_nvtopo_gang_rollbacks_total"), counts.sum("scheduler_nvtopo_gang_rollback_evictions_total"); n != 1 || m != 2 {
 		t.Errorf("%v roll-backs and %v evictions are counted, want 1 and 2", n, m)
 	}
-	testkit.Naps(rollBackAfter) // for whoever would evict others
+	testkit.Naps(rollBackAfter) // time in which others could be evicted
 	for _, c := range cases {
 		for _, name := range c.bound {
 			l.bound(t, name)
@@ -195,7 +194,7 @@ func TestGangFailover(t *testing.T) {
 		}
 	}
 
-	// What was rolled back comes again as a whole.
+	// The evicted gang comes again as a whole.
 	l.remove(t, "taker-stuck")
 	for i := range 2 {
 		l.create(t, l.groupMember("stuck", 1, i))
@@ -227,7 +226,7 @@ func (e *testEnv) wantGone(t *testing.T, name string) {
 	})
 }
 
-// refuseBindings has the API server refuse the Bindings of pods, which exist, until it is undone.
+// refuseBindings makes the API server refuse the Bindings of pods, which exist, until it is undone.
 func (e *testEnv) refuseBindings(t *testing.T, node string, names []string) (undo func()) {
 	t.Helper()
 	const name = "refuse-bindings"

@@ -17,9 +17,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// TestGangYieldAtPermit: a gang at Permit yields to one that matters more. It has the write held
-// back that all members of a gang at Permit wait for. A gang of a higher priority takes their
-// places, and nobody is evicted.
+// TestGangYieldAtPermit checks that a gang at Permit yields to one of a higher priority. The write for
+// which all members of a gang wait at Permit is held back. The other gang takes their places, and no pod
+// is evicted.
 func TestGangYieldAtPermit(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -57,8 +57,8 @@ func TestGangYieldAtPermit(t *testing.T) {
 			t.Errorf("pod %s is on %q, deleted at %v; want it to wait", got.Name, got.Spec.NodeName, got.DeletionTimestamp)
 		}
 	}
-	// One of the four is enough: where the event of a member's next cycle overtakes this one, client-go
-	// takes both for the same and keeps the text of the first.
+	// One of the four is enough: if the event of a member's next cycle overtakes this one, client-go takes
+	// both for the same and keeps the text of the first.
 	l.wantEventOfAny(t, []string{"low-0", "low-1", "low-2", "low-3"}, "FailedScheduling", "its places are taken by gang default/high, which has a higher priority")
 	l.wantGangRefused(t, low, " of 4")
 
@@ -78,7 +78,7 @@ func TestGangYieldAtPermit(t *testing.T) {
 	})
 }
 
-// holdGroupWrites is a proxy that lets no write of a PodGroup through.
+// holdGroupWrites returns a proxy that lets no write of a PodGroup through.
 func (e *testEnv) holdGroupWrites(t *testing.T) *faults.Proxy {
 	t.Helper()
 	proxy, err := e.StartProxy(t.Context(), 1)
@@ -98,8 +98,8 @@ func (e *testEnv) holdGroupWrites(t *testing.T) *faults.Proxy {
 	return proxy
 }
 
-// startSchedulerBehind starts the scheduler behind a proxy. It gives up a write later than an
-// attempt of a gang, so that it is the attempt that ends first.
+// startSchedulerBehind starts the scheduler behind a proxy. It gives up a write later than an attempt of
+// a gang, so that the attempt ends first.
 func (e *testEnv) startSchedulerBehind(t *testing.T, proxy *faults.Proxy) *devcluster.Scheduler {
 	t.Helper()
 	config := schedulerConfig(profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})

@@ -22,9 +22,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// outside plans gangs as the scheduler should, from what everybody can read at the API server:
-// labels of nodes, published graphs and the annotations of pods. Of the scheduler's own code it
-// has the planner and the tables alone.
+// outside plans gangs as the scheduler should, from public data at the API server: labels of nodes,
+// published graphs and the annotations of pods. Of the scheduler's own code it uses only the planner and
+// the tables.
 type outside struct {
 	client  *testEnv
 	tree    *fabric.Tree
@@ -32,7 +32,7 @@ type outside struct {
 	slotter *fabric.SlotCounter
 }
 
-// seat is where a pod is: its node and its devices on it.
+// seat is a pod's node and its devices on it.
 type seat struct {
 	Node string
 	GPUs string // positions in the node's graph
@@ -58,7 +58,7 @@ func (e *testEnv) planner(t *testing.T) *outside {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The links of fabricOfGangs: of two models that is taken whose all-reduce is faster.
+	// The links of fabricOfGangs: of two models the one with the faster all-reduce is taken.
 	inside, outside := fabric.Link{Bandwidth: 100e6, Latency: 100_000}, fabric.Link{Bandwidth: 50e6, Latency: 500_000}
 	spec := fabric.Spec{Levels: []fabric.Level{{Name: "spine", Link: outside}, {Name: "rack", Link: inside}}, Root: outside}
 	for i := range nodes.Items {
@@ -97,7 +97,7 @@ func (e *testEnv) planner(t *testing.T) *outside {
 	return o
 }
 
-// used is which GPUs of each node of the tree are given out.
+// used returns the allocated GPUs of each node of the tree.
 func (o *outside) used(t *testing.T) []nvtopo.Mask {
 	t.Helper()
 	pods, err := o.client.client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
@@ -119,7 +119,7 @@ func (o *outside) used(t *testing.T) []nvtopo.Mask {
 	return used
 }
 
-// given is what a bound pod has.
+// given returns a bound pod's node and GPUs.
 func (o *outside) given(t *testing.T, pod *v1.Pod) (node int, gpus nvtopo.Mask) {
 	t.Helper()
 	a, err := allocation.Parse(pod.Annotations[allocation.Key])
@@ -137,7 +137,7 @@ func (o *outside) given(t *testing.T, pod *v1.Pod) (node int, gpus nvtopo.Mask) 
 	return node, gpus
 }
 
-// plan says where the members go, by rank, beside what is used.
+// plan returns the places of the members, by rank, beside the used GPUs.
 func (o *outside) plan(g *trialGang, used []nvtopo.Mask) (*fabric.Plan, error) {
 	request := g.wishes
 	shape := fabric.Shape{GPUs: g.gpus, Kind: 1, Nodes: make([]fabric.Supply, o.tree.Len())}
@@ -155,7 +155,7 @@ func (o *outside) plan(g *trialGang, used []nvtopo.Mask) (*fabric.Plan, error) {
 	return fabric.Place(o.tree, &request)
 }
 
-// seats are those of a plan, by rank.
+// seats returns the seats of a plan, by rank.
 func (o *outside) seats(plan *fabric.Plan) []seat {
 	out := make([]seat, len(plan.Nodes))
 	for rank, node := range plan.Nodes {

@@ -28,11 +28,12 @@ import (
 const (
 	gangLabel = "example.com/gang"
 
-	// plansVariable and planSeedVariable name how many gangs are compared, and the seed.
+	// plansVariable and planSeedVariable name the variables with the number of compared gangs, and the seed.
 	plansVariable, planSeedVariable = "NVTOPO_GANG_PLANS", "NVTOPO_GANG_SEED"
-	// machinesVariable names the kinds of machine of the fleet, such as "dgx2,hgx-h200,l40s-8".
+	// machinesVariable names the variable with the kinds of machine of the fleet, such as
+	// "dgx2,hgx-h200,l40s-8".
 	machinesVariable = "NVTOPO_MACHINES"
-	// plansInShort is what make test has the time for.
+	// plansInShort is the number in make test.
 	plansInShort = 40
 	// tooMany GPUs are more than any node has.
 	tooMany = 17
@@ -40,7 +41,7 @@ const (
 	plannedLoad = 0.9
 )
 
-// plannedMachines are dealt out to 64 nodes in 8 racks behind 2 spines, unless others are named.
+// plannedMachines are distributed to 64 nodes in 8 racks behind 2 spines, unless others are named.
 func plannedMachines() []string {
 	if named := os.Getenv(machinesVariable); named != "" {
 		return strings.Split(named, ",")
@@ -48,9 +49,9 @@ func plannedMachines() []string {
 	return []string{"dgx-h100", "dgx1-v100", "hgx-a100-8", "v100-pcie-8", "a6000-8-bridged", "dgx2", "hgx-a100-4"}
 }
 
-// TestSchedulerPlannerParity: the scheduler places as the planner does: with patience 0, and one
-// thing at a time, each member of each gang is on the node, and has the devices, that the planner
-// gives its rank.
+// TestSchedulerPlannerParity checks that the scheduler places as the planner does: with patience 0, and
+// one change at a time, each member of each gang has the node and the devices that the planner gives its
+// rank.
 func TestSchedulerPlannerParity(t *testing.T) {
 	gangs, seed := numberOf(t, plansVariable, plansInShort), numberOf(t, planSeedVariable, 1)
 	l := newTestEnv(t, devcluster.Config{})
@@ -114,27 +115,27 @@ func (e *testEnv) makePlannedNodes(t *testing.T) {
 	e.publish(t, devcluster.ExporterOptions{}, nodes...)
 }
 
-// comparison is a cluster at work, and what the planner says of it.
+// comparison is a working cluster with the planner's results for it.
 type comparison struct {
 	*testEnv
 	outside  *outside
 	random   *rand.Rand
 	capacity int    // GPUs
 	inUse    int    // of them
-	units    []unit // single pods and gangs that run
-	singles  int    // made so far
-	probes   int    // made so far
+	units    []unit // running single pods and gangs
+	singles  int    // created so far
+	probes   int    // created so far
 	across   int    // gangs in more than one rack
 	chosen   int    // gangs that had room on several models
 }
 
-// unit is pods that end together.
+// unit is a set of pods that end together.
 type unit struct {
 	pods []string
 	gpus int
 }
 
-// single makes a pod of its own.
+// single creates a pod that is no member.
 func (x *comparison) single(t *testing.T) {
 	t.Helper()
 	name, gpus := fmt.Sprintf("single-%d", x.singles), []int{1, 1, 2, 2, 4}[x.random.IntN(5)]
@@ -148,7 +149,8 @@ func (x *comparison) add(u unit) {
 	x.inUse += u.gpus
 }
 
-// gang is the next one that the empty cluster has room for: a rack has one or two machines of a model.
+// gang returns the next random gang that fits into the empty cluster: a rack has one or two machines of a
+// model.
 func (x *comparison) gang(number int) *trialGang {
 	for {
 		g := x.drawn(number)
@@ -158,7 +160,7 @@ func (x *comparison) gang(number int) *trialGang {
 	}
 }
 
-// drawn is a gang drawn at random: most ask for nothing more than to be near each other.
+// drawn returns a random gang: most have no other requirement than to be near each other.
 func (x *comparison) drawn(number int) *trialGang {
 	g := &trialGang{
 		name: fmt.Sprintf("g%d", number), pods: 2 * (1 + x.random.IntN(4)),
@@ -185,7 +187,7 @@ func (x *comparison) drawn(number int) *trialGang {
 	return g
 }
 
-// settle waits until all single pods are bound, and the scheduler has heard of what ended.
+// settle waits until all single pods are bound, and the scheduler has received all ended pods.
 func (x *comparison) settle(t *testing.T) {
 	t.Helper()
 	for _, u := range x.units {
@@ -196,8 +198,8 @@ func (x *comparison) settle(t *testing.T) {
 	x.heard(t)
 }
 
-// heard waits until the scheduler has heard of every pod that has come or gone so far. It hears of
-// pods in order, so it has once it refuses a pod that was made after them.
+// heard waits until the scheduler has received every pod that was created or deleted so far. It receives
+// pods in order, so it has once it refuses a pod that was created after them.
 func (x *comparison) heard(t *testing.T) {
 	t.Helper()
 	name := fmt.Sprintf("probe-%d", x.probes)
@@ -240,7 +242,7 @@ func (x *comparison) end(t *testing.T) {
 	x.units = slices.Delete(x.units, i, i+1)
 }
 
-// compare has both place a gang, and says whether they agree.
+// compare has both place a gang, and reports whether they agree.
 func (x *comparison) compare(t *testing.T, g *trialGang) bool {
 	t.Helper()
 	plan := x.makeRoom(t, g)

@@ -21,11 +21,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// lingers keeps a pod that was deleted, until the test lets it go.
+// lingers is a finalizer that keeps a deleted pod, until the test removes it.
 const lingers = "example.com/lingers"
 
-// TestGangPreemption is the part of gangs' table of acceptance in which pods are evicted for
-// gangs. Each scenario has nodes of its own.
+// TestGangPreemption is the part of gangs' table of acceptance in which pods are evicted for gangs. Each
+// scenario has nodes of its own.
 func TestGangPreemption(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -57,7 +57,7 @@ func TestGangPreemption(t *testing.T) {
 	}
 }
 
-// takenNodes is a scenario in which pods take the nodes that a gang wants.
+// takenNodes is a scenario in which pods take the nodes that a gang needs.
 type takenNodes struct {
 	*testEnv
 	number int
@@ -92,7 +92,7 @@ func (s *takenNodes) take(t *testing.T, change func(node string, pod *v1.Pod)) {
 	}
 }
 
-// gang makes the members of a gang of a priority.
+// gang creates the members of a gang of a priority.
 func (s *takenNodes) gang(t *testing.T, what, class string, pods int, more notes) []*v1.Pod {
 	t.Helper()
 	members := gangPods(s.number, s.name(what), pods, 8, more)
@@ -103,7 +103,7 @@ func (s *takenNodes) gang(t *testing.T, what, class string, pods int, more notes
 	return members
 }
 
-// racks are the racks of the members once they are bound.
+// racks returns the racks of the members once they are bound.
 func (s *takenNodes) racks(t *testing.T, pods []*v1.Pod) (out []string) {
 	t.Helper()
 	for _, pod := range pods {
@@ -114,7 +114,7 @@ func (s *takenNodes) racks(t *testing.T, pods []*v1.Pod) (out []string) {
 	return out
 }
 
-// gone are the nodes whose takers were evicted.
+// gone returns the nodes whose takers were evicted.
 func (s *takenNodes) gone(t *testing.T) (nodes []string) {
 	t.Helper()
 	for node, taker := range s.takers {
@@ -212,7 +212,8 @@ func oneGangFits(t *testing.T, s *takenNodes) {
 	s.wantGone(t, s.rack(0)...)
 }
 
-// surplusGoes: of six members four are the minimum, and two nodes more are taken.
+// surplusGoes checks a gang of six members of which four are the minimum, and that two more nodes are
+// taken.
 func surplusGoes(t *testing.T, s *takenNodes) {
 	t.Helper()
 	low := gangPods(s.number, s.name("low"), 4, 8, notes{gangrequest.GangSizeKey: "2"})
@@ -236,7 +237,7 @@ func surplusGoes(t *testing.T, s *takenNodes) {
 	}
 }
 
-// gangGoesWhole: only one node of the gang is needed.
+// gangGoesWhole checks that a gang is evicted as a whole although only one of its nodes is needed.
 func gangGoesWhole(t *testing.T, s *takenNodes) {
 	t.Helper()
 	low := s.gang(t, "low", "of-5", 2, nil)
@@ -252,10 +253,10 @@ func gangGoesWhole(t *testing.T, s *takenNodes) {
 	s.wantGone(t)
 }
 
-// linger has the takers stay after they are deleted.
+// linger keeps the takers after their deletion.
 func linger(_ string, pod *v1.Pod) { pod.Finalizers = []string{lingers} }
 
-// release lets takers go.
+// release removes the takers' finalizers.
 func (s *takenNodes) release(t *testing.T, nodes ...string) {
 	t.Helper()
 	for _, node := range nodes {
@@ -266,7 +267,7 @@ func (s *takenNodes) release(t *testing.T, nodes ...string) {
 	}
 }
 
-// evicted waits until so many takers are on their way.
+// evicted waits until a number of takers are deleted.
 func (s *takenNodes) evicted(t *testing.T, n int) {
 	t.Helper()
 	testkit.Eventually(t, waitLimit, fmt.Sprintf("%d pods are evicted", n), func(context.Context) (bool, string) {

@@ -56,12 +56,12 @@ type scenario struct {
 
 	pods, gpus int
 	notes      notes
-	before     func(t *testing.T, l *testEnv, number int) // makes the state, beside what is free
+	before     func(t *testing.T, l *testEnv, number int) // prepares the state, beside free
 	change     func(*v1.Pod)
 	after      func(t *testing.T, l *testEnv, number int)
 
-	want      []string // the racks of the members, such as "rack-0"; nil: nothing is bound
-	reason    string   // when nothing is bound
+	want      []string // the racks of the members, such as "rack-0"; nil: no member is bound
+	reason    string   // if no member is bound
 	quality   string
 	ring      float64
 	crossings int // of the ranks
@@ -135,7 +135,7 @@ func scenarios() []scenario {
 	}
 }
 
-// takeUnlikePairs leaves two GPUs of each node: those of the first rack are not joined by NVLink,
+// takeUnlikePairs leaves two GPUs of each node free: those of the first rack are not joined by NVLink,
 // those of the second by two.
 func takeUnlikePairs(t *testing.T, l *testEnv, number int) {
 	t.Helper()
@@ -171,7 +171,7 @@ func wantTenthThird(t *testing.T, l *testEnv, number int) {
 	}
 }
 
-// TestGangs is the table of acceptance of gangs: states of nodes, gangs, and where they go.
+// TestGangs is the table of acceptance of gangs: states of nodes, gangs, and their places.
 func TestGangs(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -205,7 +205,7 @@ func nodeOfRack(scenario, rack, i int) string {
 	return fmt.Sprintf("s%d-node-%d-%d", scenario, rack, i)
 }
 
-// racksOf names the nodes of a scenario: rack by rack, counted over all spines.
+// racksOf names the nodes of a scenario: rack by rack, numbered over all spines.
 func racksOf(scenario int, free freeRacks) (nodes []devcluster.NodeSpec, gpus map[string]int) {
 	gpus = map[string]int{}
 	rack := 0
@@ -251,7 +251,7 @@ func (e *testEnv) makeRacks(t *testing.T, number int, s *scenario) {
 	e.publish(t, devcluster.ExporterOptions{}, nodes...)
 }
 
-// fill takes what is not free, by pods on each node.
+// fill takes the GPUs that are not free, by pods on each node.
 func (e *testEnv) fill(t *testing.T, number int, s *scenario) {
 	t.Helper()
 	_, free := racksOf(number, s.free)
@@ -267,7 +267,7 @@ func (e *testEnv) fill(t *testing.T, number int, s *scenario) {
 	}
 }
 
-// gangPods are the members of a gang of a scenario, which stay on its nodes.
+// gangPods returns the members of a gang of a scenario, restricted to its nodes.
 func gangPods(number int, name string, pods, gpus int, more notes) []*v1.Pod {
 	out := make([]*v1.Pod, pods)
 	for i := range out {
@@ -277,7 +277,7 @@ func gangPods(number int, name string, pods, gpus int, more notes) []*v1.Pod {
 	return out
 }
 
-// ofScenario is a selector of the nodes of a scenario.
+// ofScenario returns a selector of the nodes of a scenario.
 func ofScenario(number int) map[string]string {
 	return map[string]string{scenarioLabel: strconv.Itoa(number)}
 }
@@ -291,7 +291,7 @@ func (e *testEnv) testScenario(t *testing.T, number int, s *scenario) {
 	name := fmt.Sprintf("gang%d", number)
 	pods := gangPods(number, name, s.pods, s.gpus, s.notes)
 	for _, pod := range pods {
-		if s.ring != 0 { // is the requirement's figure for 100 MB
+		if s.ring != 0 { // the requirement's figure for 100 MB
 			pod.Annotations[gangrequest.MessageSizeKey] = "100M"
 		}
 		if s.change != nil {
@@ -339,7 +339,7 @@ func (e *testEnv) wantRacks(t *testing.T, pods []*v1.Pod, want []string) {
 	}
 }
 
-// wantGangRefused waits until every member says why, and has none bound.
+// wantGangRefused waits until every member has the reason, and checks that none is bound.
 func (e *testEnv) wantGangRefused(t *testing.T, pods []*v1.Pod, reason string) {
 	t.Helper()
 	for _, pod := range pods {
@@ -358,7 +358,7 @@ func (e *testEnv) wantGangRefused(t *testing.T, pods []*v1.Pod, reason string) {
 	}
 }
 
-// placementOf waits until the first member of a gang without a PodGroup says where all are.
+// placementOf waits until the first member of a gang without a PodGroup has the gang's placement.
 func (e *testEnv) placementOf(t *testing.T, name string) *gangrequest.Placement {
 	t.Helper()
 	var p *gangrequest.Placement

@@ -15,8 +15,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// TestGangBesideLargeGang: the last member of a gang of 200 comes while one of 2,000 is being bound, through an API
-// server that takes 20 ms for each write. Neither ends late: both are bound by their first attempts.
+// TestGangBesideLargeGang creates the last member of a gang of 200 while one of 2,000 is being bound,
+// through an API server that takes 20 ms for each write. Neither ends late: both are bound by their first
+// attempts.
 func TestGangBesideLargeGang(t *testing.T) {
 	const (
 		large, small           = 2000, 200
@@ -83,7 +84,7 @@ func TestGangBesideLargeGang(t *testing.T) {
 	}
 }
 
-// awaitFirstBound returns what is closed once some pod is bound.
+// awaitFirstBound returns a channel that is closed once some pod is bound.
 func (e *testEnv) awaitFirstBound(t *testing.T) <-chan struct{} {
 	t.Helper()
 	w, err := e.client.CoreV1().Pods(metav1.NamespaceDefault).Watch(t.Context(), metav1.ListOptions{

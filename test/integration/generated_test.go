@@ -17,9 +17,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// TestGeneratedProfiles runs the scheduler with what "nvtopo generate scheduler-profile"
-// writes, for each kind of work. The API server, with the admission policies in force, accepts
-// what "generate pod" writes, and the scheduler places it.
+// TestGeneratedProfiles runs the scheduler with the output of "nvtopo generate scheduler-profile", for
+// each kind of work. The API server, with the admission policies in force, accepts the output of
+// "generate pod", and the scheduler places it.
 func TestGeneratedProfiles(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -65,7 +65,7 @@ func TestGeneratedProfiles(t *testing.T) {
 	}
 }
 
-// generatedPod is a pod as kubectl would read it from the generator's text.
+// generatedPod returns a pod as kubectl would read it from the generator's text.
 func generatedPod(t *testing.T, p *generate.Pod) *v1.Pod {
 	t.Helper()
 	p.Image, p.Scheduler, p.Resource = "example.com/work:1", "topology-aware-scheduler", "nvidia.com/gpu"

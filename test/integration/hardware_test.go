@@ -25,7 +25,7 @@ import (
 // period is the exporter's interval in these tests.
 const period = 2 * time.Second
 
-// patient is a machine whose hardware the test breaks: an exporter's source.
+// patient is an exporter's source: a machine whose hardware the test breaks.
 type patient struct {
 	events chan exporter.Event
 
@@ -41,7 +41,7 @@ func (p *patient) Graph(context.Context) (*nvtopo.Graph, []exporter.Problem, err
 
 func (p *patient) Events(context.Context) <-chan exporter.Event { return p.events }
 
-// ill is a copy of a graph in which something is different.
+// ill returns a changed copy of a graph.
 func ill(t *testing.T, g *nvtopo.Graph, change func(gpus []nvtopo.GPU, links map[[2]int]nvtopo.Link)) *nvtopo.Graph {
 	t.Helper()
 	gpus := append([]nvtopo.GPU(nil), g.GPUs...)
@@ -119,8 +119,8 @@ func (s *sickbay) put(t *testing.T, name string, gpus int, annotations notes) nv
 	return choiceOf(t, s.bound(t, name), g).set
 }
 
-// told waits for an event of a reason on a pod that names all of these, and for
-// its being the only one.
+// told waits for an event of a reason on a pod that contains all of these texts, and checks that it is
+// the only one.
 func (s *sickbay) told(t *testing.T, pod, reason string, names ...string) {
 	t.Helper()
 	var notes []string
@@ -149,9 +149,8 @@ func (s *sickbay) told(t *testing.T, pod, reason string, names ...string) {
 
 func (s *sickbay) uuid(p int) string { return s.sound.GPUs[p].UUID }
 
-// TestHardwareFaults breaks the hardware under an exporter, the scheduler
-// and its controller, which have the rights of the shipped accounts and go on
-// running all the time.
+// TestHardwareFaults breaks the hardware under an exporter, the scheduler and its controller, which have
+// the rights of the shipped accounts and keep running.
 func TestHardwareFaults(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.install(t)
@@ -193,7 +192,7 @@ func (s *sickbay) testLinkDown(t *testing.T) {
 	}), false) // seen by the next reading
 	s.told(t, "link-pair", "LinkDegraded", s.uuid(a), s.uuid(b), "link class")
 	s.remove(t, "link-pair")
-	// The same pair is the best no more.
+	// The same pair is no longer the best.
 	if got := s.put(t, "link-next", 2, notes{podrequest.MinLinkKey: "NVLINK"}); got == pair {
 		t.Errorf("the pair %v, whose link is down, was given to a pod that asks for NVLink", got.Positions())
 	}
@@ -253,7 +252,7 @@ func (s *sickbay) testRemoved(t *testing.T) {
 		gpus[7].Unhealthy = "GPU is lost: the driver no longer lists it"
 	}), true)
 	s.told(t, "removed-all", "GPULost", s.uuid(7))
-	// Later the exporter leaves it out, and the pod's allocation names a GPU that is not there.
+	// Later the exporter leaves it out, and the pod's allocation names a missing GPU.
 	seven, err := nvtopo.NewGraph(s.sound.GPUs[:7], s.sound.NUMANodes, nil, linksOf(s.sound, 7))
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// testHostilePods sends what no honest user sends: it is refused at once, or waits
-// with a reason, and the next honest pod is bound as fast as ever.
+// testHostilePods creates malicious pods: each is refused at once, or waits with a reason, and the next
+// honest pod is bound as fast as before.
 func (e *testEnv) testHostilePods(t *testing.T) {
 	node := e.freshName("hostile")
 	e.node(t, node, "dgx1-v100")
@@ -65,7 +65,7 @@ func (e *testEnv) testHostilePods(t *testing.T) {
 		want string
 	}{
 		"2^31 GPUs": {pod("2147483648", nil), "Insufficient nvidia.com/gpu"},
-		// Whose sum is 0 for the plugin NodeResourcesFit: only ours refuses it.
+		// The plugin NodeResourcesFit computes the sum 0: only ours refuses it.
 		"2^63-1 GPUs, twice":                    {twice, placement.FewGPUs.String()},
 		"500 init containers":                   {crowd, "Insufficient nvidia.com/gpu"},
 		"memory that takes minutes to read":     {pod("1", notes{podrequest.MinGPUMemoryKey: "1e-100000000"}), "annotation " + podrequest.MinGPUMemoryKey + ": "},

@@ -14,11 +14,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// inputsPolicy refuses input annotations that no scheduler can read.
+// inputsPolicy refuses input annotations that no scheduler can parse.
 const inputsPolicy = "nvtopo-inputs"
 
-// unjudged runs f while the policy of input annotations is not in force, as in a
-// cluster whose manifests are of an earlier release.
+// unjudged runs f while the policy of input annotations is not in force, as in a cluster with the
+// manifests of an earlier release.
 func (e *testEnv) unjudged(t *testing.T, f func()) {
 	t.Helper()
 	bindings := e.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
@@ -53,9 +53,8 @@ func (e *testEnv) awaitInputs(t *testing.T, inForce bool) {
 	})
 }
 
-// testMalformed gives values that nobody can read: the API server refuses the pod.
-// Where it has no policy for that, and for other systems' keys, the pod waits. Either
-// way it is said which annotation to correct.
+// testMalformed writes invalid values: the API server refuses the pod. Without its policy, and for other
+// systems' keys, the pod waits. In both cases the message names the annotation to correct.
 func (e *testEnv) testMalformed(t *testing.T) {
 	node := e.freshName("malformed")
 	e.node(t, node, "dgx1-v100")

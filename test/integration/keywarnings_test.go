@@ -24,7 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 )
 
-// warned keeps the warnings that an API server sends, as kubectl prints them.
+// warned keeps the warnings of an API server, as kubectl prints them.
 type warned struct {
 	mu    sync.Mutex
 	texts []string // guarded by mu
@@ -36,7 +36,7 @@ func (w *warned) HandleWarningHeader(_ int, _, text string) {
 	w.texts = append(w.texts, text)
 }
 
-// take returns the warnings since it was called last, a line each.
+// take returns the warnings since its last call, a line each.
 func (w *warned) take() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,8 +45,7 @@ func (w *warned) take() string {
 	return out
 }
 
-// testKeyWarnings writes pods and templates with keys that nothing reads: the API server takes them, and
-// warns.
+// testKeyWarnings writes pods and templates with unknown keys: the API server accepts them, and warns.
 func testKeyWarnings(t *testing.T, config *rest.Config) {
 	t.Helper()
 	var heard warned
@@ -107,15 +106,15 @@ func testKeyWarnings(t *testing.T, config *rest.Config) {
 	}
 }
 
-// setKinds are the kinds of other projects that have several templates of pods: what is served of each.
-// Their modules are no part of this one, so their definitions take any field.
+// setKinds are the kinds of other projects with several pod templates. Their modules are no part of this
+// one, so their definitions accept any field.
 var setKinds = map[string]schema.GroupVersionResource{
 	"JobSet":          {Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"},
 	"LeaderWorkerSet": {Group: "leaderworkerset.x-k8s.io", Version: "v1", Resource: "leaderworkersets"},
 	"RayJob":          {Group: "ray.io", Version: "v1", Resource: "rayjobs"},
 }
 
-// defineSetKinds has the API server serve setKinds.
+// defineSetKinds makes the API server serve setKinds.
 func defineSetKinds(t *testing.T, c *devcluster.Cluster) {
 	t.Helper()
 	files := fstest.MapFS{}
@@ -136,8 +135,8 @@ spec:
 	}
 }
 
-// testSetKeyWarnings writes JobSets, LeaderWorkerSets and RayJobs whose templates have keys that nothing
-// reads: each is taken, with one warning that names the first of them.
+// testSetKeyWarnings writes JobSets, LeaderWorkerSets and RayJobs whose templates have unknown keys: each
+// is accepted, with one warning that names the first of them.
 func testSetKeyWarnings(t *testing.T, c *devcluster.Cluster) {
 	t.Helper()
 	defineSetKinds(t, c)
@@ -183,7 +182,7 @@ func testSetKeyWarnings(t *testing.T, c *devcluster.Cluster) {
 	tests := map[string]struct {
 		kind string
 		spec object
-		want string // the one warning; empty: none
+		want string // the only warning; empty: none
 	}{
 		"a JobSet": {"JobSet", jobSet(good(), wrong()), prefix + "spec.replicatedJobs[job-1].template.spec.template.metadata" + unknown},
 		"a JobSet of two misspelled templates": {
@@ -218,7 +217,8 @@ func testSetKeyWarnings(t *testing.T, c *devcluster.Cluster) {
 	}
 }
 
-// testIgnoredKeys has a pod with a misspelled key placed: an event says that the key had no effect.
+// testIgnoredKeys checks that a pod with a misspelled key is placed, and that an event reports that the
+// key had no effect.
 func (e *testEnv) testIgnoredKeys(t *testing.T) {
 	node := e.freshName("keys")
 	e.node(t, node, "dgx1-v100")

@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
-// wish is gpuPod without a name, for probes.
+// wish returns gpuPod without a name, for probes.
 func wish(profile string, gpus int, change func(*v1.Pod)) *schedtest.PodWrapper {
 	pod := gpuPod("", profile, gpus)
 	if change != nil {
@@ -57,15 +57,15 @@ func daemonOf(node string) func(*v1.Pod) {
 // knockOut is one way in which no good node is left for a pod.
 type knockOut struct {
 	shut func(t *testing.T, node string) // closes a good node; nil when the pod itself does
-	open func(t *testing.T, node string) // undoes what is not a pod
-	pod  func(*v1.Pod)                   // what is special about the pod
-	want string                          // the node; any poor one when empty
-	// recovers says that the list cannot know: the pod's first attempt is in vain.
+	open func(t *testing.T, node string) // undoes all but pods
+	pod  func(*v1.Pod)                   // sets the pod's special fields
+	want string                          // the node; any poor one if empty
+	// recovers marks a cause that the list cannot know: the pod's first attempt fails.
 	recovers bool
 }
 
-// knockOuts are all that the test knows. Fillers are low-priority pods, the pod
-// has high priority, so that evicting them would help it.
+// knockOuts returns all cases of the test. Fillers are low-priority pods, the pod has high priority, so
+// that evicting them would help it.
 func (a *across) knockOuts() map[string]knockOut {
 	filler := func(change func(*v1.Pod)) func(*testing.T, string) {
 		return func(t *testing.T, node string) {
@@ -96,7 +96,7 @@ func (a *across) knockOuts() map[string]knockOut {
 			}}}
 		}},
 		"by pods that fill the CPUs": {
-			// Of 96 CPUs one is left, the pod wants two.
+			// Of 96 CPUs one is left, the pod needs two.
 			shut: filler(func(p *v1.Pod) { *p = *schedtest.PodFrom(p).CPU("95").Memory("1Gi").Obj() }),
 		},
 		"by the name of its node, as a DaemonSet's pod": {pod: daemonOf("poor-1"), want: "poor-1"},
@@ -118,8 +118,8 @@ func (e *testEnv) editNode(t *testing.T, name string, change func(*v1.Node)) {
 	}
 }
 
-// testKnockOuts closes every node that has what the pod would get best. First
-// the same pod shows, with the nodes open, that these are the ones listed.
+// testKnockOuts closes every node with the pod's best choices. First the same pod shows, with the nodes
+// open, that these are the listed ones.
 func (a *across) testKnockOuts(t *testing.T) {
 	for name, tc := range a.knockOuts() {
 		for _, p := range bothWrites {
@@ -162,7 +162,7 @@ func (a *across) testKnockOuts(t *testing.T) {
 	a.wantPreemptedEvents(t, 0)
 }
 
-// wantPreemptedEvents counts what the scheduler says to the victims.
+// wantPreemptedEvents counts the scheduler's events about victims.
 func (e *testEnv) wantPreemptedEvents(t *testing.T, want int) {
 	t.Helper()
 	events, err := e.client.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 )
 
-// refuse ends a pod as its node's kubelet does when it does not admit it.
+// refuse fails a pod as its node's kubelet does when it does not admit it.
 func (e *testEnv) refuse(t *testing.T, pod *v1.Pod, reason string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"status":{"phase":"Failed","reason":%q,"message":"Pod was rejected"}}`, reason)
@@ -24,10 +24,10 @@ func (e *testEnv) refuse(t *testing.T, pod *v1.Pod, reason string) {
 	}
 }
 
-// TestKubeletRefusesPods: of a node whose kubelet refuses every pod with GPUs the replacements go
-// elsewhere after a few refusals, though it looks empty and has the better links; who can run only there
-// still goes there. Pods that the scheduler did not send, and those that fail by themselves, do not have
-// the node avoided.
+// TestKubeletRefusesPods checks a node whose kubelet refuses every pod with GPUs: replacements are placed
+// on other nodes after a few refusals, although it looks empty and has the better links; a pod that can
+// run only on it is still placed on it. Pods of other schedulers, and those that fail by themselves, do
+// not make the node avoided.
 func TestKubeletRefusesPods(t *testing.T) {
 	e := newTestEnv(t, devcluster.Config{})
 	e.install(t)

@@ -14,9 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// twentyGPUs is a machine larger than any of the catalogue: switches 0 to 2 with
-// four GPUs each on the first socket, 3 and 4 on the second; the first two and
-// the last two GPUs of a switch are bridged.
+// twentyGPUs returns a machine larger than any of the catalogue: switches 0 to 2 with four GPUs each on
+// the first socket, 3 and 4 on the second; the first two and the last two GPUs of a switch are bridged.
 func twentyGPUs(name string) (*nvtopo.Graph, error) {
 	const switches, ports, onFirst, pcieGen, model = 5, 4, 3, 4, "NVIDIA A40"
 	var gpus []nvtopo.GPU
@@ -67,9 +66,9 @@ func twentyGPUs(name string) (*nvtopo.Graph, error) {
 	return nvtopo.NewGraph(gpus, nodes, nil, links)
 }
 
-// testLargeMachines fills machines of more than 8 GPUs. The rings wanted follow
-// from the links: on 20 GPUs a bridge (4 x 14.06 GB/s), one switch (PIX), one
-// socket (NODE), both (SYS); on a DGX-2 any pair has six links of 25 GB/s.
+// testLargeMachines fills machines of more than 8 GPUs. The expected rings follow from the links: on 20
+// GPUs a bridge (4 x 14.06 GB/s), one switch (PIX), one socket (NODE), both (SYS); on a DGX-2 any pair
+// has six links of 25 GB/s.
 func (a *across) testLargeMachines(t *testing.T) {
 	g, err := twentyGPUs("big")
 	if err != nil {
@@ -81,7 +80,7 @@ func (a *across) testLargeMachines(t *testing.T) {
 	}
 	a.node(t, "dgx2", "dgx2")
 	defer a.removeNodes(t, "big", "dgx2")
-	rings := map[string]map[int]int64{ // node -> GPUs asked for -> kB/s
+	rings := map[string]map[int]int64{ // node -> requested GPUs -> kB/s
 		"big":  {2: 56_240_000, 4: 24_000_000, 8: 20_400_000, 16: 12_000_000},
 		"dgx2": {2: 150_000_000, 4: 150_000_000, 8: 150_000_000, 16: 150_000_000},
 	}
@@ -125,10 +124,10 @@ func (a *across) testLargeMachines(t *testing.T) {
 	})
 }
 
-// searchable is up to how many GPUs the brute force behind choiceOf takes no time.
+// searchable is the largest number of GPUs for which the brute force behind choiceOf is fast.
 const searchable = 8
 
-// ringOf reads a choice and the bottleneck of the ring that is written, in kB/s.
+// ringOf reads a choice and the bottleneck of the written ring, in kB/s.
 func ringOf(t *testing.T, pod *v1.Pod, g *nvtopo.Graph) (nvtopo.Mask, int64) {
 	t.Helper()
 	a, err := allocation.Of(pod, pod.Spec.NodeName)

@@ -13,7 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/devcluster"
 )
 
-// PreBind's PATCH relies on this: it writes on a pod without a node only.
+// TestNodeNamePermanence checks a property of the API server on which PreBind's PATCH relies: it only
+// writes to a pod without a node.
 func TestNodeNamePermanence(t *testing.T) {
 	l := newTestEnv(t, devcluster.Config{})
 	l.create(t, gpuPod("p", "nobody", 0).Obj())
