@@ -174,9 +174,8 @@ func notLinked(t *testing.T, imports map[string][]string) {
 	}
 }
 
-// standardOnly fails if a package that has to do with the standard library alone imports another one; the
-// path of no package of the standard library begins with a domain. The planner of gangs imports the
-// library besides.
+// standardOnly fails if a package restricted to the standard library imports another package; no path of
+// the standard library begins with a domain. The planner of gangs may also import the library.
 func standardOnly(t *testing.T, imports map[string][]string) {
 	t.Helper()
 	for _, p := range []string{"pkg/nvtopo", "pkg/nvtopo/fabric", "pkg/pools/billing"} {

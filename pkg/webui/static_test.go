@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestFrontEndFiles: the front end's files are served. Paths of pages get index.html, which nobody
-// keeps; files whose name has their content are kept for good.
+// TestFrontEndFiles checks how the front end's files are served: paths of pages get index.html, which is
+// not cached; files with a hash of their content in their name are cached for good.
 func TestFrontEndFiles(t *testing.T) {
 	b := newTestEnv(t, sample(t), func(c *Config) {
 		c.Files = pages(map[string]string{"index.html": "<html>index</html>", "assets/app-1234.js": "code", "icon.svg": "<svg/>"})

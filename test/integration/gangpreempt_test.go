@@ -212,8 +212,7 @@ func oneGangFits(t *testing.T, s *takenNodes) {
 	s.wantGone(t, s.rack(0)...)
 }
 
-// surplusGoes checks a gang of six members of which four are the minimum, and that two more nodes are
-// taken.
+// surplusGoes checks that one member above the minimum of a gang of four is evicted, and the others stay.
 func surplusGoes(t *testing.T, s *takenNodes) {
 	t.Helper()
 	low := gangPods(s.number, s.name("low"), 4, 8, notes{gangrequest.GangSizeKey: "2"})

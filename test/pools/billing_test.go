@@ -227,7 +227,7 @@ func TestBilling(t *testing.T) { //nolint:tparallel // its steps share one clock
 	}
 }
 
-// charged is scenario 45: sessions are billed to the account.
+// charged is scenario 45: sessions are billed once, even if the controller restarts.
 func charged(t *testing.T, o *office) {
 	t.Helper()
 	closed := o.open(t, 1)
@@ -264,7 +264,7 @@ func unknownTenant(t *testing.T, o *office) {
 	o.owes(t, "unknown", "-2.00", "2.00", "48.00")
 }
 
-// unpriced is scenario 51: a resource without a price costs nothing.
+// unpriced is scenario 51: a session without a price is on the invoice at no cost, and the account reports it.
 func unpriced(t *testing.T, o *office) {
 	t.Helper()
 	o.open(t, 1)
@@ -307,7 +307,7 @@ spec: {}`)
 	o.owes(t, "dear", "-5.55", "5.55", "0.00")
 }
 
-// overMidnight is scenario 49: sessions across the end of a month.
+// overMidnight is scenario 49: a session across the end of a month is billed in the month of its end.
 func overMidnight(t *testing.T, o *office) {
 	t.Helper()
 	o.open(t, 1)

@@ -115,8 +115,9 @@ func (s *scenario) runs(t *testing.T, pod *v1.Pod) {
 	})
 }
 
-// alikePods: Kueue groups the pods of a pod group by the hash in their annotations, and a group with fast
-// admission is counted as its first pod times its declared size: 15 devices were bound, and 3 counted.
+// alikePods creates a pod group whose pods declare the same hash. Kueue groups pods by that hash, and
+// counts a group with fast admission as its first pod times its declared size: 15 devices were bound, and
+// 3 counted.
 func alikePods(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	for i, gpus := range []int64{1, 7, 7} {
@@ -129,8 +130,7 @@ func alikePods(t *testing.T, s *scenario, tenant client.Client) {
 	}
 }
 
-// ungatedSlice: the pods of a larger slice had a gate until there was quota for it, which the tenant
-// removed.
+// ungatedSlice removes the gates of a larger slice's pods, which have them until there is quota for it.
 func ungatedSlice(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	job := s.jobObject("a", "slice", &work{gpus: 1, annotations: map[string]string{"kueue.x-k8s.io/elastic-job": "true"}})
@@ -155,8 +155,8 @@ func ungatedSlice(t *testing.T, s *scenario, tenant client.Client) {
 	}
 }
 
-// forgottenPod: Kueue ignores a pod without Kueue's marks, even one whose devices are guaranteed to
-// another tenant.
+// forgottenPod removes Kueue's marks from a pod: Kueue then ignores it, even if its devices are
+// guaranteed to another tenant.
 func forgottenPod(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	pod := s.queued("borrows", 4)
@@ -171,7 +171,7 @@ func forgottenPod(t *testing.T, s *scenario, tenant client.Client) {
 	s.running(t, "b", "guaranteed", 4)
 }
 
-// leavingPods: Kueue ignores a pod that its Job releases, and the Job creates another one.
+// leavingPods makes a Job release a pod: Kueue then ignores it, and the Job creates another one.
 func leavingPods(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	s.tenantJob(t, tenant, s.jobObject("a", "left", &work{gpus: 4}))
@@ -184,7 +184,7 @@ func leavingPods(t *testing.T, s *scenario, tenant client.Client) {
 	refused(t, tenant.Create(t.Context(), job), "spec.manualSelector")
 }
 
-// orphanedPods: the pods of a Job that is deleted with Orphan run on, and its quota is free.
+// orphanedPods deletes a Job with Orphan: its pods run on, and its quota is free.
 func orphanedPods(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	first := s.jobObject("a", "first", &work{gpus: 4})
@@ -196,8 +196,7 @@ func orphanedPods(t *testing.T, s *scenario, tenant client.Client) {
 	s.tenantJob(t, tenant, s.jobObject("a", "second", &work{gpus: 4}))
 }
 
-// keptJob: Kueue returns the quota of a job that is being deleted, and the pods of one that a finalizer
-// keeps run on.
+// keptJob keeps a job that is being deleted by a finalizer: Kueue returns its quota, and its pods run on.
 func keptJob(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	const want = "metadata.finalizers: a tenant's job has none"
@@ -220,9 +219,9 @@ func keptJob(t *testing.T, s *scenario, tenant client.Client) {
 	s.tenantJob(t, tenant, s.jobObject("a", "second", &work{gpus: 4}))
 }
 
-// criticalPods: the scheduler evicts pods for one of a higher PriorityClass. Here tenant b's protected
-// job leaves two devices on each machine, so that four in one pod have quota, and a place only without
-// that job.
+// criticalPods gives pods a higher PriorityClass, for which the scheduler evicts others. Here tenant b's
+// protected job leaves two devices on each machine, so that four in one pod have quota, and a place only
+// without that job.
 func criticalPods(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	s.elasticJob(t, "b", "protected", `
@@ -256,8 +255,8 @@ spec:
 	}
 }
 
-// largerJob: Kueue stops a job that runs with more pods than it counted, once they have started. A job
-// that is suspended by the same change waits for quota again.
+// largerJob raises the number of a job's pods. Kueue stops a job that runs with more pods than it
+// counted, once they have started. A job that is suspended by the same change waits for quota again.
 func largerJob(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	job := s.jobObject("a", "grows", &work{gpus: 1})
@@ -271,8 +270,9 @@ func largerJob(t *testing.T, s *scenario, tenant client.Client) {
 	s.running(t, "a", "grows", 4)
 }
 
-// reclaimedPods: once one of them has ended, Kueue returns the quota of as many pods as parallelism
-// exceeds the remaining completions, and these run on: 7 devices were bound.
+// reclaimedPods runs a job with more parallel pods than completions: once a pod has ended, Kueue returns
+// the quota of as many pods as parallelism exceeds the remaining completions, and these run on: 7 devices
+// were bound.
 func reclaimedPods(t *testing.T, s *scenario, tenant client.Client) {
 	t.Helper()
 	job := s.jobObject("a", "ends", &work{gpus: 1})

@@ -33,7 +33,7 @@ const trainingPool = `
   - {tenant: POOL-b, limit: 24, guaranteed: 8}
   - {tenant: POOL-c, limit: 16}`
 
-// TestExamplePool is scenario 1: the example's pool.
+// TestExamplePool is scenario 1: the status and the quotas of the requirement's example.
 func TestExamplePool(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "c")
@@ -167,7 +167,8 @@ func TestSmallPool(t *testing.T) {
 	})
 }
 
-// TestTenantWithoutQuota is scenario 7: a tenant that the pool does not list.
+// TestTenantWithoutQuota is scenario 7: jobs of a tenant that the pool does not list wait, until a
+// defaultQuota lets them use unguaranteed devices.
 func TestTenantWithoutQuota(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "x")

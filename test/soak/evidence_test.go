@@ -100,7 +100,7 @@ func (e *testEnv) history() string {
 }
 
 // evidence returns the folder for a run's files, empty for none: the schedulers' state at each calm, and
-// their goroutines when the run fails.
+// their goroutines, metrics, heap and state when the run fails.
 func evidence() string { return os.Getenv("NVTOPO_SOAK_EVIDENCE") }
 
 // leave writes a file of evidence.
