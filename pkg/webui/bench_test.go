@@ -17,9 +17,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/inspect/clusterview/viewtest"
 )
 
-// BenchmarkASecondWithTwentyViewers is one second of a server: 1000 nodes of 8 GPUs with some 3000
-// pods, of which 50 change, and 20 viewers of the stream. The changes, and what the viewers read,
-// are in the same process, and in its figures.
+// BenchmarkASecondWithTwentyViewers measures one second of a server: 1000 nodes of 8 GPUs with some 3000
+// pods, of which 50 change, and 20 viewers of the stream. The changes and the viewers' reads are in the
+// same process, and so in the figures.
 func BenchmarkASecondWithTwentyViewers(b *testing.B) {
 	const changes, viewers = 50, 20
 	r := rand.New(rand.NewPCG(1, 2))
@@ -74,7 +74,7 @@ func BenchmarkASecondWithTwentyViewers(b *testing.B) {
 	b.ReportMetric(float64(memory.HeapAlloc)/1e6, "MB-heap")
 }
 
-// cpuTime is what the process has used of CPUs.
+// cpuTime returns the process's CPU time.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage

@@ -133,7 +133,7 @@ func (e *testEnv) addCustom(tb testing.TB, resource schema.GroupVersionResource,
 	}
 }
 
-// sample is the cluster of viewtest.
+// sample returns the cluster of viewtest.
 func sample(t *testing.T) *viewtest.Cluster {
 	t.Helper()
 	c, err := viewtest.Sample()
@@ -258,7 +258,7 @@ func next(t *testing.T, events <-chan received) received {
 	return received{}
 }
 
-// pages are a front end.
+// pages returns a file system as a front end.
 func pages(files map[string]string) fs.FS {
 	out := fstest.MapFS{}
 	for name, text := range files {
