@@ -24,7 +24,7 @@ type affinityOptions struct {
 	freeCPUs string
 }
 
-// affine is the answer of affinity.
+// affine is the output of affinity.
 type affine struct {
 	GPUs      []int  `json:"gpus"`
 	NUMANodes []int  `json:"numaNodes"` // the GPUs' NUMA nodes, if known
@@ -95,8 +95,8 @@ func (o *affinityOptions) run(cmd *cobra.Command, command []string) error {
 	return o.out.write(cmd.OutOrStdout(), answer, func(w io.Writer) error { return writeAffinity(w, answer, len(command) > 0) })
 }
 
-// near finds where to run beside GPUs: with n CPUs, or with all of the GPUs' NUMA nodes if
-// n is 0. freeCPUs is the value of --free-cpus.
+// near finds the CPUs and NUMA nodes nearest to GPUs: n CPUs, or all of the GPUs' NUMA nodes if n is 0.
+// freeCPUs is the value of --free-cpus.
 func near(in *input, set nvtopo.Mask, n int, freeCPUs string) (*affine, error) {
 	free, err := in.freeCPUs(freeCPUs)
 	if err != nil {
@@ -126,7 +126,7 @@ func near(in *input, set nvtopo.Mask, n int, freeCPUs string) (*affine, error) {
 	return out, nil
 }
 
-// freeCPUs returns the CPUs that may be used: those of the list if there is one.
+// freeCPUs returns the usable CPUs: those of the list if it is not empty, else all of the machine.
 func (in *input) freeCPUs(list string) (nvtopo.CPUSet, error) {
 	var all nvtopo.CPUSet
 	for i := range in.graph.NUMANodes {
@@ -155,8 +155,8 @@ func (in *input) freeCPUs(list string) (nvtopo.CPUSet, error) {
 	return all, nil
 }
 
-// memoryNodes are the NUMA nodes of the GPUs and of CPUs that come from elsewhere,
-// without nodes that are known to have no memory: binding to such a node fails.
+// memoryNodes returns the NUMA nodes of the GPUs and of CPUs from elsewhere, without nodes that are known
+// to have no memory: binding to such a node fails.
 func memoryNodes(g *nvtopo.Graph, nodes []int, cpus nvtopo.CPUSet) []int {
 	known := slices.ContainsFunc(g.NUMANodes, func(n nvtopo.NUMANode) bool { return n.Memory > 0 })
 	out := []int{}
@@ -171,8 +171,8 @@ func memoryNodes(g *nvtopo.Graph, nodes []int, cpus nvtopo.CPUSet) []int {
 	return out
 }
 
-// writeLines makes the command lines, with the command if there is one. Docker reads --gpus as CSV,
-// so a list of devices needs quotes of its own inside the shell's.
+// writeLines sets the command lines, with the command if it is not empty. Docker reads --gpus as CSV, so a
+// list of devices needs quotes of its own inside the shell's.
 func (a *affine) writeLines(command []string) {
 	mems := ""
 	if len(a.MemNodes) > 0 {
@@ -190,7 +190,7 @@ func (a *affine) writeLines(command []string) {
 	a.Numactl, a.Docker = strings.Join(numactl, " "), strings.Join(docker, " ")
 }
 
-// imagePlace stands where the user has to write an image.
+// imagePlace marks where the user has to put an image.
 const imagePlace = "IMAGE"
 
 func writeAffinity(w io.Writer, a *affine, complete bool) error {

@@ -20,14 +20,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/cli/leaderclient"
 )
 
-// askTimeout bounds one question to a scheduler, which takes 90 seconds at most for its answer.
+// askTimeout bounds one request to a scheduler, which takes 90 seconds at most for its response.
 const askTimeout = 2 * time.Minute
 
-// errElsewhere says that another process may answer: this one does not lead, or answers somebody else.
+// errElsewhere means that another process may respond: this one does not lead, or serves another request.
 var errElsewhere = errors.New("it does not answer now")
 
-// ask asks the schedulers that the flags name, or else the one that leads by what it published, and has read
-// read the answer. config is of the API server; body is nil for a GET.
+// ask sends a request to the schedulers of the flags, or else to the one that leads according to its
+// published profiles, and passes the response to read. config is of the API server; body is nil for a GET.
 func (a *schedulerAccess) ask(ctx context.Context, config *rest.Config, path string, body []byte, read func(io.Reader) error) error {
 	if len(a.schedulers) == 0 {
 		return askLeader(ctx, config, path, body, read)
@@ -39,7 +39,7 @@ func (a *schedulerAccess) ask(ctx context.Context, config *rest.Config, path str
 	return a.fromScheduler(ctx, client, path, body, read)
 }
 
-// askLeader asks the scheduler that leads by what it published.
+// askLeader sends a request to the scheduler that leads according to its published profiles.
 func askLeader(ctx context.Context, config *rest.Config, path string, body []byte, read func(io.Reader) error) error {
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -57,8 +57,8 @@ func askLeader(ctx context.Context, config *rest.Config, path string, body []byt
 	return question{connection.Client, leader.Process, connection.URL + path, body}.put(ctx, read)
 }
 
-// fromScheduler asks the processes in turn until one answers, which only the leader does, and has read
-// read the answer. body is nil for a GET.
+// fromScheduler tries the processes in turn until one responds, which only the leader does, and passes the
+// response to read. body is nil for a GET.
 func (a *schedulerAccess) fromScheduler(ctx context.Context, client *http.Client, path string, body []byte, read func(io.Reader) error) error {
 	var all []error
 	for _, base := range a.schedulers {
@@ -88,7 +88,7 @@ type question struct {
 	body      []byte
 }
 
-// put sends the question, and has read read the answer.
+// put sends the request, and passes the response to read.
 func (q question) put(ctx context.Context, read func(io.Reader) error) error {
 	method := http.MethodGet
 	if q.body != nil {

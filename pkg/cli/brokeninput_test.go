@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestBrokenInputs: what is wrong with a file is said with the file, the place in it and what was expected.
+// TestBrokenInputs: an error about a file has the file, the place in it and the expected content.
 func TestBrokenInputs(t *testing.T) {
 	const (
 		matrix = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV2\t0-3\t0\nGPU1\tNV2\t X \t0-3\t0\n"

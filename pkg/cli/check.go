@@ -31,7 +31,7 @@ const (
 	ExitUnchecked  = 2 // wrong usage, or something could not be read
 )
 
-// checkPause is how long to wait before pending findings are checked again.
+// checkPause is the time after which pending findings are checked again.
 const checkPause = 5 * time.Second
 
 // checkTimeout bounds one request.
@@ -151,14 +151,14 @@ func (c *checking) run(cmd *cobra.Command) error {
 			return err
 		}
 		if !c.wait(cmd.Context(), c.every) {
-			return err // the error of the last answer
+			return err // the error of the last read
 		}
 	}
 }
 
-// settle examines the cluster until the findings that were pending at first are gone or
-// have lasted too long. It does not wait for newer findings: in a busy cluster some
-// finding is always pending, and there would never be an answer.
+// settle examines the cluster until the findings that were pending at first are gone or have lasted too
+// long. It does not wait for newer findings: in a busy cluster some finding is always pending, and there
+// would never be a result.
 func (c *checking) settle(ctx context.Context, checker *check.Checker, read func(context.Context) (*check.World, error)) (*check.Report, error) {
 	var first time.Time
 	for {
@@ -186,7 +186,7 @@ func (c *checking) wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// reader connects to the cluster and its schedulers.
+// reader connects to the cluster and its schedulers and returns a function that reads them.
 func (c *checking) reader(cmd *cobra.Command) (func(context.Context) (*check.World, error), error) {
 	flags := clusterFlags{kubeconfig: c.kubeconfig, context: c.context}
 	config, err := flags.config()
@@ -205,7 +205,7 @@ func (c *checking) reader(cmd *cobra.Command) (func(context.Context) (*check.Wor
 			return nil, err
 		}
 	}
-	told := "" // what was said of the profiles that cannot be read: the cluster is read again and again
+	told := "" // the last message about unreadable profiles: the cluster is read again and again
 	return func(ctx context.Context) (*check.World, error) {
 		w, err := check.Read(ctx, kube, c.namespace)
 		if err != nil {
@@ -230,7 +230,7 @@ func (c *checking) reader(cmd *cobra.Command) (func(context.Context) (*check.Wor
 	}, nil
 }
 
-// addSettings adds what the flags say of the schedulers.
+// addSettings adds the settings of the schedulers from the flags.
 func (c *checking) addSettings(w *check.World) {
 	w.ScheduleTimeout = &c.scheduleTimeout
 	for _, name := range c.profiles {
@@ -238,7 +238,7 @@ func (c *checking) addSettings(w *check.World) {
 	}
 }
 
-// answer prints the report. If it has violations, the error says how many.
+// answer prints the report. If it has violations, the error has their number.
 func (c *checking) answer(out io.Writer, r *check.Report) error {
 	if err := c.print(out, r); err != nil {
 		return err

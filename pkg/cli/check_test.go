@@ -50,8 +50,8 @@ const (
 	"linkKinds":[{"name":"PIX","class":"PIX","bandwidth":"24G"}],"linkRows":["PIX"]}}`
 )
 
-// checkedCluster serves these pods on one node, and a scheduler's state to who has
-// the token, and returns arguments for it.
+// checkedCluster serves these pods on one node, and a scheduler's state to requests with the token, and
+// returns the arguments for it.
 func checkedCluster(t *testing.T, d *diagnosis.State, pods ...string) (args []string, scheduler string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -150,7 +150,7 @@ func TestCheckCluster(t *testing.T) {
 	}
 }
 
-// TestCheckPending: a pending finding is looked at until it has lasted.
+// TestCheckPending: a pending finding is checked again until it has lasted.
 func TestCheckPending(t *testing.T) {
 	late := believed()
 	late.Nodes = []diagnosis.Node{{Name: "n", NodeUID: "node-n", Counts: true, Derived: &diagnosis.Usage{}}}
@@ -226,7 +226,7 @@ func TestCheckPendingOnly(t *testing.T) {
 	}
 }
 
-// TestCheckExitCode: a check that cannot be done ends with its own exit code.
+// TestCheckExitCode: a check that fails has its own exit code.
 func TestCheckExitCode(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	args, url := checkedCluster(t, nil, checkedPod("a", "GPU-0"))
@@ -265,7 +265,7 @@ func TestCheckExitCode(t *testing.T) {
 	}
 }
 
-// TestTokenFile: the token file goes to the scheduler instead of the kubeconfig's token.
+// TestTokenFile: the token of the file is sent to the scheduler instead of the kubeconfig's.
 func TestTokenFile(t *testing.T) {
 	args, _ := checkedCluster(t, believed())
 	file := filepath.Join(t.TempDir(), "token")
@@ -314,7 +314,7 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
-// TestCheckHelp: the help says which exit code comes for notes, pending findings and violations.
+// TestCheckHelp: the help lists the exit codes for notes, pending findings and violations.
 func TestCheckHelp(t *testing.T) {
 	const want = "Exit codes: 0 no violation, whatever notes and pending findings there are; 1 violations; 2 wrong usage, or it could not be checked."
 	if help := strings.Join(strings.Fields(newCheck().Long), " "); !strings.Contains(help, want) {

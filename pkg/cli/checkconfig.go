@@ -105,13 +105,14 @@ func (c *checkingConfig) ask(ctx context.Context, config *namedConfig) ([]byte, 
 	return answer, nil
 }
 
-// namedConfig is a configuration and what messages call it.
+// namedConfig is a configuration and its name in messages.
 type namedConfig struct {
 	name string
 	text []byte
 }
 
-// configsIn are the configurations of a file: itself, or the values of a ConfigMap that are not of another kind.
+// configsIn returns the configurations of a file: the file itself, or the values of a ConfigMap that are
+// not of another kind.
 func configsIn(name string, data []byte) ([]namedConfig, error) {
 	var object struct {
 		Kind string            `json:"kind"`

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCheckConfig: the scheduler's program is asked once for each configuration of a file, under the file's name, and
-// its last line is the error.
+// TestCheckConfig: the scheduler's program is run once for each configuration of a file, under the file's
+// name, and its last line is the error.
 func TestCheckConfig(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	script := `#!/bin/sh

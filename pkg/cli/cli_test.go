@@ -30,7 +30,7 @@ func run(t *testing.T, input string, args ...string) (string, error) {
 	if errOut.Len() > 0 {
 		t.Errorf("%v wrote to standard error: %s", args, errOut.String())
 	}
-	// "No" is an answer of check and verify-node, and of fabric place in JSON.
+	// "No" is a result of check and verify-node, and of fabric place in JSON.
 	no := len(args) > 0 && slices.Contains([]string{"check", "verify-node", "fabric"}, args[0]) && ExitCode(err) == ExitNoAnswer
 	if err != nil && out.Len() > 0 && !no {
 		t.Errorf("%v failed and wrote an answer too: %s", args, out.String())
@@ -135,7 +135,7 @@ func TestGoldenOutputs(t *testing.T) {
 	checkGolden(t, cases)
 }
 
-// checkGolden compares what each command line prints with testdata/golden/<name>.txt.
+// checkGolden compares each command line's output with testdata/golden/<name>.txt.
 func checkGolden(t *testing.T, lines map[string]string) {
 	t.Helper()
 	for name, line := range lines {
@@ -158,7 +158,7 @@ func checkGolden(t *testing.T, lines map[string]string) {
 	}
 }
 
-// TestBadCalls: bad calls say what is wrong.
+// TestBadCalls: bad calls report the fault.
 func TestBadCalls(t *testing.T) {
 	cut := "\tGPU0\tGPU1\nGPU0\t X \tNV1\n"
 	cutNPU := "\tNPU0 NPU1\nNPU0 X HCCS\n"

@@ -30,12 +30,11 @@ import (
 const (
 	// clusterTimeout bounds a single request.
 	clusterTimeout = 15 * time.Second
-	// clusterQPS bounds the requests of a second: a cluster of 5000 nodes is labelled in some
-	// two minutes.
+	// clusterQPS bounds the requests per second: a cluster of 5000 nodes is labelled in some two minutes.
 	clusterQPS = 50
 )
 
-// clusterFlags say which cluster is meant.
+// clusterFlags select a cluster.
 type clusterFlags struct{ kubeconfig, context string }
 
 func (c *clusterFlags) bind(cmd *cobra.Command) {
@@ -44,14 +43,14 @@ func (c *clusterFlags) bind(cmd *cobra.Command) {
 	f.StringVar(&c.context, "context", "", "context of the kubeconfig")
 }
 
-// loader reads the kubeconfig when it is asked.
+// loader returns a kubeconfig that is read when it is used.
 func (c *clusterFlags) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.context})
 }
 
-// ownNamespace is the given one, or else that of the kubeconfig's context.
+// ownNamespace returns the given namespace, or else that of the kubeconfig's context.
 func (c *clusterFlags) ownNamespace(given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -82,7 +81,7 @@ func (c *clusterFlags) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// clusterClients are what the commands about a cluster's fabric use.
+// clusterClients are the clients of a cluster's API server.
 type clusterClients struct {
 	host string // of the API server
 	kube kubernetes.Interface
@@ -134,8 +133,8 @@ func (s *source) fetch(cmd *cobra.Command) (*input, error) {
 	return in, nil
 }
 
-// hold takes the GPUs as used that the pods of a view of one node hold, and returns how many more they hold of
-// which nobody knows which they are.
+// hold sets as used the GPUs that the pods of a one-node view hold, and returns the number of untracked
+// ones beyond.
 func (in *input) hold(v *clusterview.View) (counted int) {
 	in.used = 0
 	for _, n := range v.Nodes {
@@ -168,7 +167,7 @@ func (c *clusterClients) topologyOf(ctx context.Context, node string) (*v1alpha1
 	return &obj, nil
 }
 
-// readNode reads what says who holds the GPUs of one node.
+// readNode reads the objects that show the users of one node's GPUs.
 func (c *clusterClients) readNode(ctx context.Context, obj *v1alpha1.NodeGPUTopology) (*clusterobjects.Objects, error) {
 	node, err := c.kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 
 const forbidden = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: User \"v\" cannot get","reason":"Forbidden","code":403}`
 
-// cluster serves the NodeGPUTopology of testdata and its node with a live agent, on which no pods are, the way an API server
-// does, and returns a kubeconfig for it.
+// cluster serves the NodeGPUTopology of testdata and its node with a live agent and without pods, as an
+// API server does, and returns a kubeconfig for it.
 func cluster(t *testing.T) string {
 	t.Helper()
 	body, err := yaml.YAMLToJSON([]byte(object(t)))
@@ -44,7 +44,7 @@ const (
 	leasePath    = "/apis/coordination.k8s.io/v1/namespaces/nvtopo-system/leases/"
 )
 
-// clusterOf serves what there is of a node of a cluster.
+// clusterOf serves the objects of a node of a cluster.
 func clusterOf(t *testing.T, c *viewtest.Cluster, node string) string {
 	t.Helper()
 	objects := map[string]any{topologyPath + node: c.Topology(node), "/api/v1/pods": &v1.PodList{
@@ -110,7 +110,7 @@ func TestNodeOfCluster(t *testing.T) {
 	}
 }
 
-// TestHeldGPUs: what pods hold is not offered, whether the node's agent has reported it or not.
+// TestHeldGPUs: GPUs held by pods are not offered, whether the node's agent has reported them or not.
 func TestHeldGPUs(t *testing.T) {
 	c := viewtest.New()
 	if err := c.AddNode("gpu-node-7", "dgx1-v100"); err != nil {
@@ -134,7 +134,8 @@ func TestHeldGPUs(t *testing.T) {
 	}
 }
 
-// TestUnknownHolders: what is not known of the GPUs that pods hold is said, and the answer given all the same.
+// TestUnknownHolders: missing knowledge of the GPUs that pods hold is reported, and the result printed all
+// the same.
 func TestUnknownHolders(t *testing.T) {
 	c := viewtest.New()
 	if err := c.AddNode("gpu-node-7", "dgx1-v100"); err != nil {
@@ -163,8 +164,8 @@ func TestUnknownHolders(t *testing.T) {
 	}
 }
 
-// TestExplainUnreadKinds: explain names the kinds that the account may not read, and answers without them. What is
-// not installed it does not name.
+// TestExplainUnreadKinds: explain names the kinds that the account may not read, and explains without
+// them. It does not name kinds that are not installed.
 func TestExplainUnreadKinds(t *testing.T) {
 	config := serve(t, map[string][]byte{
 		"/api/v1/pods":  []byte(`{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"p","namespace":"default"},"spec":{"schedulerName":"topology-aware-scheduler"}}]}`),
@@ -210,7 +211,7 @@ func TestNodeErrors(t *testing.T) {
 	}
 }
 
-// TestNoKubeconfig: without a kubeconfig every command that reads a cluster says how to name one.
+// TestNoKubeconfig: without a kubeconfig every command that reads a cluster prints how to name one.
 func TestNoKubeconfig(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	for _, args := range [][]string{{"matrix", "--node", "n"}, {"top"}, {"check"}, {"explain", "p"}, {"pool", "usage", "team"}, {"verify-node", "n"}} {

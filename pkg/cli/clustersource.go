@@ -20,20 +20,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// clusterSource is where the commands that show a cluster read it: of the kubeconfig, or saved.
+// clusterSource selects the cluster that a command shows: that of the kubeconfig, or saved objects.
 type clusterSource struct {
 	cluster  clusterFlags
 	from     []string
 	resource string
-	minLink  string // of what is counted; empty: any
+	minLink  string // least link of the counted sets; empty: any
 	clock    clock.PassiveClock
 }
 
-// minLinkUsage is what --min-link means to the commands that count what is free.
+// minLinkUsage is the help of --min-link for the commands that count free GPUs.
 const minLinkUsage = "count only nodes of which some two GPUs have this link or a better one, " +
 	"and on these only sets of which any two have it, as the annotation nvtopo.dev/min-link demands: NVLINK, NV4, PIX, …"
 
-// bindMinLink adds the flag that leaves out lesser links.
+// bindMinLink adds the flag --min-link.
 func (c *clusterSource) bindMinLink(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.minLink, "min-link", "", minLinkUsage)
 }
@@ -46,12 +46,12 @@ func (c *clusterSource) bind(cmd *cobra.Command) {
 	f.StringVar(&c.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")
 }
 
-// saved is in the help of these commands.
+// saved is the part about --from in the help of these commands.
 const saved = `The cluster is that of the kubeconfig, or with --from the output of
   kubectl get nodes,pods,leases,nodegputopologies,clustertopologies,poddisruptionbudgets \
     -A -o yaml --show-managed-fields`
 
-// reader returns a function that reads the cluster as it is, or an error if the flags are wrong.
+// reader returns a function that reads the cluster's present state, or an error if the flags are wrong.
 func (c *clusterSource) reader(cmd *cobra.Command) (func(ctx context.Context) (*clusterview.View, error), error) {
 	var atLeast nvtopo.Class
 	if c.minLink != "" {
@@ -73,7 +73,7 @@ func (c *clusterSource) reader(cmd *cobra.Command) (func(ctx context.Context) (*
 	}, nil
 }
 
-// objects is reader before a view is made of what was read.
+// objects is reader without the conversion to a view.
 func (c *clusterSource) objects(cmd *cobra.Command) (func(ctx context.Context) (*clusterobjects.Objects, error), error) {
 	if len(c.from) > 0 {
 		if c.cluster.kubeconfig != "" || c.cluster.context != "" {
@@ -94,8 +94,8 @@ func (c *clusterSource) objects(cmd *cobra.Command) (func(ctx context.Context) (
 	}, nil
 }
 
-// readObjects reads what a view is made of: pods, nodes, Leases, NodeGPUTopologies, what the scheduler has
-// published, and more kinds.
+// readObjects reads the objects for a view: pods, nodes, Leases, NodeGPUTopologies, the scheduler's
+// published profiles, and more kinds.
 func (c *clusterClients) readObjects(ctx context.Context, more ...clusterobjects.Kind) (*clusterobjects.Objects, error) {
 	o, err := clusterobjects.Read(ctx, c.kube, &clusterobjects.Request{
 		Needed:     append([]clusterobjects.Kind{clusterobjects.Pods, clusterobjects.Nodes, clusterobjects.Leases, clusterobjects.Topologies}, more...),
@@ -137,14 +137,14 @@ func readSaved(cmd *cobra.Command, from []string, clk clock.PassiveClock) (*clus
 	for _, fault := range o.Faults {
 		cmd.PrintErrln(printable(fault))
 	}
-	o.Faults = nil // said
+	o.Faults = nil // reported
 	if o.Now = o.Moment(); o.Now.IsZero() {
 		o.Now = clk.Now()
 	}
 	return o, nil
 }
 
-// objectFiles lists the files of a folder that may hold objects.
+// objectFiles lists the files of a folder that may contain objects.
 func objectFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

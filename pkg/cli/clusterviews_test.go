@@ -49,7 +49,7 @@ func sampleCluster(t *testing.T) (file string) {
 	return savedCluster(t, c)
 }
 
-// clusterTranscripts are what the page has, with the file that each is compared with.
+// clusterTranscripts are the commands of the page, with the file that each output is compared with.
 var clusterTranscripts = map[string]string{
 	"top": "top", "topology-group": "topology -g rack,pod", "defrag": "defrag", "get-pods": "get pods -A",
 }
@@ -72,8 +72,7 @@ func TestClusterGoldenOutputs(t *testing.T) {
 	checkGolden(t, cases)
 }
 
-// TestTranscriptPage: the page has the transcripts: what docs/cli.md shows is what the commands
-// print.
+// TestTranscriptPage: the transcripts in docs/cli.md are the commands' output.
 func TestTranscriptPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {
@@ -92,7 +91,8 @@ func TestTranscriptPage(t *testing.T) {
 	}
 }
 
-// TestNoScheduler: top and get pods say that no scheduler leads, and how to see why; also where no pod is listed.
+// TestNoScheduler: top and get pods report that no scheduler leads, and how to find the reason; also if no
+// pod is listed.
 func TestNoScheduler(t *testing.T) {
 	const want = "Problem  no scheduler leads: Lease nvtopo-system/nvtopo-scheduler was last renewed at 2026-11-24T11:55:00Z; see why no scheduler runs: kubectl -n nvtopo-system get deploy,pods"
 	c, err := viewtest.Sample()
@@ -121,7 +121,7 @@ func TestNoScheduler(t *testing.T) {
 	}
 }
 
-// TestClusterCommandErrors: errors of cluster commands say what is wrong.
+// TestClusterCommandErrors: errors of cluster commands report the fault.
 func TestClusterCommandErrors(t *testing.T) {
 	from := " --from " + sampleCluster(t)
 	for name, tc := range map[string]struct {
@@ -156,7 +156,7 @@ func TestClusterCommandErrors(t *testing.T) {
 	}
 }
 
-// TestLinkDrawing: the links are drawn. It reads the picture as XML and counts what is in it.
+// TestLinkDrawing: the links are drawn. The test reads the picture as XML and counts its elements.
 func TestLinkDrawing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "node.svg")
 	mustRun(t, "", "topology", "v100-0", "--svg", file, "--from", sampleCluster(t))
@@ -216,7 +216,7 @@ func TestColourColumns(t *testing.T) {
 	}
 }
 
-// TestTop shows what changed, nothing twice, and ends with its context.
+// TestTop shows changes, nothing twice, and ends with its context.
 func TestTop(t *testing.T) {
 	c, err := viewtest.Sample()
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 // completerName is the name under which kubectl calls a plugin to complete its arguments.
 const completerName = "kubectl_complete-" + programName
 
-// Bounds of what the shell waits for, and is shown.
+// Bounds of the shell's wait, and of the number of its suggestions.
 const (
 	suggestTimeout = 3 * time.Second
 	suggestMost    = 500
@@ -33,14 +33,13 @@ const (
 
 type suggester = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective)
 
-// suggest has a flag's values completed. The flag must be there.
+// suggest completes the values of a flag, which must exist.
 func suggest(cmd *cobra.Command, flag string, by suggester) {
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, by))
 }
 
-// Arguments are those of the command: what follows the name of the program, as the shell has it.
-// Where kubectl asks a plugin for completions, it calls another name, which means the command
-// that cobra's scripts call.
+// Arguments returns the command's arguments: the words after the program's name in the shell. kubectl
+// calls a plugin by another name for completions, which stands for the command that cobra's scripts call.
 func Arguments(all []string) []string {
 	if strings.TrimSuffix(filepath.Base(all[0]), ".exe") == completerName {
 		return append([]string{cobra.ShellCompRequestCmd}, all[1:]...)
@@ -48,7 +47,7 @@ func Arguments(all []string) []string {
 	return all[1:]
 }
 
-// suggestNames lists the names of objects; none if the cluster cannot be asked.
+// suggestNames lists the names of objects; none if the cluster cannot be reached.
 func (c *clusterFlags) suggestNames(ctx context.Context, resource schema.GroupVersionResource, namespace string) []string {
 	ctx, cancel := context.WithTimeout(ctx, suggestTimeout)
 	defer cancel()
@@ -136,7 +135,7 @@ func (c *clusterFlags) suggestIn(ctx context.Context, resource schema.GroupVersi
 	return beginning(toComplete, prefix, c.suggestNames(ctx, resource, namespace))
 }
 
-// beginning puts the prefix before the names, and returns those that begin as the user did.
+// beginning returns the names with the prefix that begin with the typed text.
 func beginning(typed, prefix string, names []string) []string {
 	var out []string
 	for _, n := range names {

@@ -20,8 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// namesServer answers lists of metadata, and returns a kubeconfig whose context has the
-// namespace team.
+// namesServer serves lists of metadata, and returns a kubeconfig whose context has the namespace team.
 func namesServer(t *testing.T, names map[string][]string) string {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +47,7 @@ contexts: [{name: c, context: {cluster: c, namespace: team}}]}`, server.URL)
 	return file
 }
 
-// suggestions are what the shell is given for a command line, without the directive.
+// suggestions are the shell's suggestions for a command line, without the directive.
 func suggestions(t *testing.T, argv ...string) []string {
 	t.Helper()
 	cmd := New(argv[0])
@@ -65,7 +64,7 @@ func suggestions(t *testing.T, argv ...string) []string {
 		t.Fatalf("%v: no directive in %q", argv, out.String())
 	}
 	for i := range lines {
-		lines[i], _, _ = strings.Cut(lines[i], "\t") // what follows describes it
+		lines[i], _, _ = strings.Cut(lines[i], "\t") // the rest is its description
 	}
 	return lines[:last]
 }
@@ -118,7 +117,7 @@ func TestCompletionWithoutACluster(t *testing.T) {
 	}
 }
 
-// commands are all that a user can call.
+// commands are all commands that a user can call.
 func commands(of *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{of}
 	for _, c := range of.Commands() {
@@ -129,7 +128,7 @@ func commands(of *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// notLists are commands that print no list and no object of ours.
+// notLists are commands that print no list and no object of nvtopo's.
 var notLists = map[string]string{
 	"nvtopo":                            "help",
 	"nvtopo export":                     "an object, in YAML or JSON by --format",
@@ -183,7 +182,7 @@ func TestCommandHelp(t *testing.T) {
 	}
 }
 
-// checkExample: what an example calls must be there, with the flags that it has.
+// checkExample checks that the command of an example exists, with its flags.
 func checkExample(t *testing.T, path, line string) {
 	t.Helper()
 	for part := range strings.SplitSeq(line, "|") {

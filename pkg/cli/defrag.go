@@ -98,7 +98,7 @@ func (o *defragmenting) run(cmd *cobra.Command) error {
 	return o.out.write(cmd.OutOrStdout(), advice, func(w io.Writer) error { return writeAdvice(w, advice) })
 }
 
-// maxStaying bounds the pods that a reason to stay names.
+// maxStaying is the number of pods listed with a reason to stay.
 const maxStaying = 4
 
 func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
@@ -138,7 +138,7 @@ func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 	return t.write(w)
 }
 
-// linkText names the links that count.
+// linkText describes the least link.
 func linkText(minLink string) string {
 	if minLink == "" {
 		return "any link"
@@ -146,7 +146,7 @@ func linkText(minLink string) string {
 	return minLink + " or better"
 }
 
-// outcome says what the moves come to.
+// outcome describes the result of the moves.
 func outcome(a *clusterview.Advice) string {
 	text := fmt.Sprintf("%d free, ", a.Before)
 	switch {
@@ -179,7 +179,7 @@ func freedOn(a *clusterview.Advice) string {
 	return strings.Join(nodes, ", ")
 }
 
-// uncordoned says what cordoned nodes would add; nothing if that is nothing.
+// uncordoned describes the groups that cordoned nodes would add; empty if none.
 func uncordoned(a *clusterview.Advice) string {
 	var nodes []string
 	groups := 0

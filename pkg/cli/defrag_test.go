@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// twoNodes have pods of which one can make room for a whole machine.
+// twoNodes returns two nodes with pods of which one can make room for a whole machine.
 func twoNodes(t *testing.T) *viewtest.Cluster {
 	t.Helper()
 	c := viewtest.New()

@@ -9,8 +9,8 @@ import (
 
 // Exit codes of the command.
 const (
-	ExitOK       = 0 // the answer is on standard output
-	ExitNoAnswer = 1 // the question is valid, but nothing satisfies it
+	ExitOK       = 0 // the result is on standard output
+	ExitNoAnswer = 1 // the request is valid, but has no solution
 	ExitUsage    = 2 // a flag or argument is wrong
 	ExitInput    = 3 // a file or the cluster could not be read, or does not describe a graph
 )
@@ -36,8 +36,8 @@ func inputf(format string, args ...any) error {
 	return &codedError{ExitInput, fmt.Errorf(format, args...)}
 }
 
-// ExitCode is the exit code for the command's error. An error without its own code can
-// only come from reading or writing.
+// ExitCode returns the exit code for the command's error. An error without its own code can only come from
+// reading or writing.
 func ExitCode(err error) int {
 	var coded *codedError
 	switch {

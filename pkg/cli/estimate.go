@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// collectives are the operations of the cost model, in the order of the answer.
+// collectives are the operations of the cost model, in the order of the output.
 var collectives = []string{"all-reduce", "all-gather", "reduce-scatter"}
 
 type estimateOptions struct {
@@ -31,7 +31,7 @@ type estimateOptions struct {
 	binary     bool
 }
 
-// estimated is the answer of estimate.
+// estimated is the output of estimate.
 type estimated struct {
 	GPUs          []int          `json:"gpus,omitempty"`
 	Count         int            `json:"count"`
@@ -110,7 +110,7 @@ func (o *estimateOptions) run(cmd *cobra.Command) error {
 	return o.out.write(cmd.OutOrStdout(), answer, func(w io.Writer) error { return writeEstimates(w, answer) })
 }
 
-// selection returns the algorithms and collectives that the flags ask for.
+// selection returns the algorithms and collectives of the flags.
 func (o *estimateOptions) selection() ([]nvtopo.Algorithm, []string, error) {
 	algorithms := []nvtopo.Algorithm{nvtopo.AlgorithmRing, nvtopo.AlgorithmTree, nvtopo.AlgorithmRecursiveHalving}
 	if o.algorithm != "all" {
@@ -130,7 +130,7 @@ func (o *estimateOptions) selection() ([]nvtopo.Algorithm, []string, error) {
 	return algorithms, []string{collective}, nil
 }
 
-// model is the set of GPUs and the cost of a message between them.
+// model returns the set of GPUs and the cost of a message between them.
 func (o *estimateOptions) model(cmd *cobra.Command) (*estimated, nvtopo.CostModel, error) {
 	flags := cmd.Flags()
 	answer := &estimated{Count: o.count}
@@ -155,7 +155,7 @@ func (o *estimateOptions) model(cmd *cobra.Command) (*estimated, nvtopo.CostMode
 	return answer, m, err
 }
 
-// set is the set of GPUs that the flags ask for.
+// set returns the set of GPUs of the flags.
 func (o *estimateOptions) set(cmd *cobra.Command) (*input, nvtopo.Mask, error) {
 	in, err := o.src.load(cmd)
 	if err != nil {

@@ -94,18 +94,18 @@ func bindProfiles(cmd *cobra.Command, into *[]string) {
 			explain.ShippedProfile().SchedulerNames[0]+")")
 }
 
-// explainTarget is what is asked about; kind is empty for whatever has the name.
+// explainTarget is the object to explain; an empty kind stands for any kind.
 type explainTarget struct{ kind, name string }
 
 // explainKind is a kind of objects that can be explained.
 type explainKind struct {
-	name  string   // as an argument has it
+	name  string   // in arguments
 	group string   // of its API
-	other []string // names that kubectl knows it by
+	other []string // other names in kubectl
 	of    func(w *explain.World, namespace, name string) (*explain.Explanation, error)
 }
 
-// explainKinds are all of them, in the order in which a plain name is looked for.
+// explainKinds returns all kinds, in the order in which a plain name is looked up.
 func explainKinds() []explainKind {
 	kinds := []explainKind{
 		{"pod", "", []string{"pods", "po"}, explain.Pod},
@@ -130,7 +130,8 @@ func explainKinds() []explainKind {
 	return kinds
 }
 
-// explainKindOf is the kind that kubectl knows by a name, with its API group or without; false if there is none.
+// explainKindOf returns the kind with a name of kubectl's, with or without its API group; false if there
+// is none.
 func explainKindOf(text string) (explainKind, bool) {
 	name, group, qualified := strings.Cut(text, ".")
 	all := explainKinds()
@@ -143,7 +144,7 @@ func explainKindOf(text string) (explainKind, bool) {
 	return all[at], true
 }
 
-// kindNames are the kinds that can be explained.
+// kindNames returns the names of the kinds that can be explained.
 func kindNames() []string {
 	var out []string
 	for _, k := range explainKinds() {
@@ -202,7 +203,7 @@ func (c *explaining) run(cmd *cobra.Command, arg string) error {
 	return c.print(cmd, e)
 }
 
-// explain explains what has the name: a pod first, then the other kinds.
+// explain explains the object with the name: a pod first, then the other kinds.
 func (t explainTarget) explain(w *explain.World, namespace string) (*explain.Explanation, error) {
 	var last error
 	for _, k := range explainKinds() {
@@ -230,7 +231,7 @@ func (c *explaining) readFiles(cmd *cobra.Command) (*explain.World, error) {
 	if c.namespace == "" {
 		c.namespace = "default"
 	}
-	// A file without any may just not have them.
+	// A file without any may just leave them out.
 	return &explain.World{Objects: *o, ClaimsKnown: len(o.Claims) > 0, QueuesKnown: len(o.LocalQueues) > 0}, nil
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// readCluster reads what an explanation needs.
+// readCluster reads the objects for an explanation.
 func (c *explaining) readCluster(cmd *cobra.Command) (*explain.World, error) {
 	ctx := cmd.Context()
 	namespace, err := c.cluster.ownNamespace(c.namespace)
@@ -49,7 +49,7 @@ func (c *explaining) readCluster(cmd *cobra.Command) (*explain.World, error) {
 	var unread error
 	if o.Published, unread, err = publishedProfiles(ctx, clients.kube, c.leases); err != nil {
 		return nil, err
-	} else if unread != nil { // who may not read it goes by the shipped one
+	} else if unread != nil { // an account that may not read it uses the shipped one
 		cmd.PrintErrf("namespace %s: %s; pods are explained by the shipped profile\n", c.leases, printable(unread.Error()))
 	}
 	return &explain.World{
@@ -58,8 +58,8 @@ func (c *explaining) readCluster(cmd *cobra.Command) (*explain.World, error) {
 	}, nil
 }
 
-// publishedProfiles reads what the scheduler of a namespace has published; nil if it has published nothing, or the
-// account may not read it. unread says why what is there cannot be understood.
+// publishedProfiles reads the profiles published by the scheduler of a namespace; nil if there are none,
+// or the account may not read them. unread is the reason if they cannot be understood.
 func publishedProfiles(ctx context.Context, kube kubernetes.Interface, namespace string) (p *diagnosis.Profiles, unread, err error) {
 	published, err := kube.CoreV1().ConfigMaps(namespace).Get(ctx, diagnosis.ProfilesName, metav1.GetOptions{})
 	switch {

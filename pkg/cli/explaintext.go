@@ -54,7 +54,7 @@ func explainTable(b *bytes.Buffer, title string, rows func(io.Writer)) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	printf(t, "%s\n", safe(title))
 	rows(t)
-	_ = t.Flush() // a buffer takes all
+	_ = t.Flush() // a buffer never fails
 	trimmed := bytes.Split(b.Bytes(), []byte("\n"))
 	for i := range trimmed {
 		trimmed[i] = bytes.TrimRight(trimmed[i], " ")
@@ -64,7 +64,7 @@ func explainTable(b *bytes.Buffer, title string, rows func(io.Writer)) {
 	b.Write(text)
 }
 
-// podsText counts the pods of what has several.
+// podsText writes the pods of an object with several pods, by state.
 func podsText(b *bytes.Buffer, all []explain.Alike) {
 	if len(all) == 0 {
 		return
@@ -114,7 +114,7 @@ func candidatesText(b *bytes.Buffer, all []explain.Candidate) {
 	})
 }
 
-// inTheWay names the pods in the way, or what else is.
+// inTheWay describes the pods in the way, or another obstacle.
 func inTheWay(c *explain.Candidate) string {
 	var out []string
 	for _, p := range c.Blockers {
@@ -159,7 +159,7 @@ func relaxationsText(b *bytes.Buffer, all []explain.Relaxation) {
 	})
 }
 
-// where is a node, or the level of the domain that a gang would be in.
+// where returns a node, or the level of a gang's domain.
 func where(r *explain.Relaxation) string {
 	if r.Level == "" {
 		return r.Node
@@ -181,10 +181,10 @@ func choiceText(b *bytes.Buffer, c *explain.Choice) {
 	decisionText(b, c.Decision, nodesOf(c))
 }
 
-// maxReasons bounds the reasons that a line names.
+// maxReasons is the number of reasons in a line.
 const maxReasons = 4
 
-// noPart says how many nodes take no part, and for what.
+// noPart describes the number of nodes that take no part, and their reasons.
 func noPart(all []explain.Refusal) string {
 	total, others := 0, 0
 	var reasons []string
@@ -205,7 +205,7 @@ func noPart(all []explain.Refusal) string {
 	return count(total, "node") + verb + strings.Join(reasons, ", ")
 }
 
-// profileOf says by which profile the best is.
+// profileOf names the profile according to which the best node was determined.
 func profileOf(c *explain.Choice) string {
 	if c.Assumed {
 		return "the shipped profile: no scheduler has published " + c.Profile
@@ -213,7 +213,7 @@ func profileOf(c *explain.Choice) string {
 	return "profile " + c.Profile
 }
 
-// nodesOf is how many nodes there are now; 0 if that is not known.
+// nodesOf is the present number of nodes; 0 if not known.
 func nodesOf(c *explain.Choice) int {
 	n := c.Compared
 	for i := range c.NotCompared {
@@ -222,7 +222,7 @@ func nodesOf(c *explain.Choice) int {
 	return n
 }
 
-// decisionText writes what was known when the node was chosen. nodes is how many there are now.
+// decisionText writes the record of the decision for the node. nodes is the present number of nodes.
 func decisionText(b *bytes.Buffer, d *allocation.Decision, nodes int) {
 	if d == nil {
 		return
@@ -249,7 +249,7 @@ func decisionText(b *bytes.Buffer, d *allocation.Decision, nodes int) {
 	scoresText(b, "THEN", d)
 }
 
-// scoresText writes the nodes that were compared, the chosen one first. title is that of their column.
+// scoresText writes the compared nodes, the chosen one first. title is the heading of their column.
 func scoresText(b *bytes.Buffer, title string, d *allocation.Decision) {
 	if len(d.Candidates) == 0 {
 		return

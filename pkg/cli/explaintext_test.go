@@ -23,7 +23,7 @@ func TestExplanationTextIgnoredKeys(t *testing.T) {
 	}
 }
 
-// TestNoPartText: the line that says why nodes take no part names a few reasons, however many there are.
+// TestNoPartText: the line about nodes that take no part has a few reasons, however many there are.
 func TestNoPartText(t *testing.T) {
 	of := func(nodes ...int) (out []explain.Refusal) {
 		for i, n := range nodes {
@@ -42,7 +42,8 @@ func TestNoPartText(t *testing.T) {
 	}
 }
 
-// TestChosenOfFew: where fewer nodes were compared than there are, it is said of the record which the others were.
+// TestChosenOfFew: if fewer nodes were compared than exist, the text about the record describes the
+// others.
 func TestChosenOfFew(t *testing.T) {
 	const said = "  not compared were nodes that come after these in the scheduler's order for the pod, and nodes that could not take it\n"
 	for name, tc := range map[string]struct {
@@ -71,8 +72,8 @@ func TestChosenOfFew(t *testing.T) {
 	}
 }
 
-// TestGangMembers: how many members of a gang are there is said beside how many start together, if somebody
-// says that.
+// TestGangMembers: the number of a gang's members is printed beside the number that start together, if
+// that is known.
 func TestGangMembers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gang explain.Gang
@@ -91,7 +92,7 @@ func TestGangMembers(t *testing.T) {
 	}
 }
 
-// TestRingOfCandidates: one GPU has no ring, and so no bandwidth of one.
+// TestRingOfCandidates: one GPU has no ring, and so no ring bandwidth.
 func TestRingOfCandidates(t *testing.T) {
 	terms := &allocation.Terms{1000, 500, 21}
 	for name, tc := range map[string]struct {

@@ -77,8 +77,7 @@ func newExport() *cobra.Command {
 	return cmd
 }
 
-// asObject is the object that was read, without the server's own fields, or one made
-// from the graph.
+// asObject returns the object that was read, without the server's own fields, or one made from the graph.
 func (in *input) asObject() *v1alpha1.NodeGPUTopology {
 	if in.object == nil {
 		return v1alpha1.FromGraph(in.name, in.resource, in.graph)

@@ -50,7 +50,7 @@ type fabricPlacement struct {
 	mixed                 bool
 }
 
-// placedGang is the answer of fabric place; its JSON form is part of the command's contract.
+// placedGang is the output of fabric place; its JSON form is part of the command's contract.
 type placedGang struct {
 	Placed     bool                `json:"placed"`
 	Level      string              `json:"level"`
@@ -71,14 +71,14 @@ type placedPod struct {
 	GPUs []int  `json:"gpus"`
 }
 
-// gangEstimate has 0 for what a missing bandwidth leaves unknown.
+// gangEstimate has 0 where a bandwidth is missing.
 type gangEstimate struct {
 	fabric.Compat
 	Hierarchical float64 `json:"hierarchical"`
 	known        bool    // all of it
 }
 
-// notPlaced is the answer when there is no room.
+// notPlaced is the output when there is no room.
 type notPlaced struct {
 	Placed bool   `json:"placed"`
 	Reason string `json:"reason"`
@@ -253,7 +253,7 @@ func (o *fabricPlacement) request() (*fabric.Request, error) {
 	return r, nil
 }
 
-// refuse answers that there is no room.
+// refuse prints that there is no room.
 func (o *fabricPlacement) refuse(w io.Writer, reason *fabric.UnplaceableError) error {
 	if o.out != "text" {
 		if err := o.out.write(w, notPlaced{Reason: reason.Error()}, nil); err != nil {
@@ -263,7 +263,7 @@ func (o *fabricPlacement) refuse(w io.Writer, reason *fabric.UnplaceableError) e
 	return noAnswerf("no room for %d pods of %d GPUs: %w", o.pods, o.gpus, reason)
 }
 
-// answer describes a plan.
+// answer converts a plan to the output.
 func (c *fabricCluster) answer(p *fabric.Plan, size float64) *placedGang {
 	a := &placedGang{
 		Placed: true, Level: p.Level, Domains: c.tree.DomainNames(p), Quality: c.tree.Quality(p.Nodes),

@@ -27,7 +27,7 @@ node-1-3,rack-1
 	threeAndThree = "node,free\nnode-0-3,\nnode-1-3,\n"
 )
 
-// fabricFiles writes the requirement's sample cluster of DGX H100, and what is free of it.
+// fabricFiles writes the requirement's sample cluster of DGX H100, and its free GPUs.
 func fabricFiles(t *testing.T, fabric, free string) []string {
 	t.Helper()
 	var nodes strings.Builder
@@ -141,9 +141,9 @@ Crossings   3`,
 	}
 }
 
-// TestFabricPlaceModels: a gang gets machines of one model, of two places that are as near those whose
-// all-reduce is faster. The files are fleets of empty HGX H200 and of machines with 8 L40S: one rack
-// with both in turn, and a rack of each.
+// TestFabricPlaceModels: a gang gets machines of one model, and of two equally near places the one with
+// the faster all-reduce. The files are fleets of empty HGX H200 and of machines with 8 L40S: one rack with
+// both in turn, and a rack of each.
 func TestFabricPlaceModels(t *testing.T) {
 	cases := map[string]struct {
 		files, flags string
@@ -198,7 +198,7 @@ func TestFabricPlaceModels(t *testing.T) {
 	}
 }
 
-// TestFabricPlaceErrors: errors of "fabric place" say what is wrong.
+// TestFabricPlaceErrors: errors of "fabric place" report the fault.
 func TestFabricPlaceErrors(t *testing.T) {
 	cases := map[string]struct {
 		fabric, nodes, free string

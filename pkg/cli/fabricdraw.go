@@ -10,13 +10,13 @@ import (
 	"text/tabwriter"
 )
 
-// Names of the levels that the requirement knows.
+// Names of the levels in the requirement's summary.
 const (
 	rackLevel   = "rack"
 	switchLevel = "switch"
 )
 
-// drawText draws the tree, and says what is free in each domain.
+// drawText draws the tree with the free GPUs of each domain.
 func (v *fabricView) drawText(w io.Writer, nodes bool) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(out, "DOMAIN\tNODES\tWHOLE\tFREE")
@@ -38,7 +38,7 @@ func (v *fabricView) drawText(w io.Writer, nodes bool) error {
 	return out.Flush()
 }
 
-// drawDomain draws one domain; first stands before its own line, and rest before those below.
+// drawDomain draws one domain; first is the prefix of its own line, and rest that of the lines below.
 func drawDomain(out io.Writer, d *viewedDomain, first, rest string, nodes bool) {
 	note := ""
 	if d.Excluded != "" {
@@ -97,9 +97,9 @@ func drawLine(out io.Writer, name string, c *capacity, note string) {
 	fmt.Fprintln(out)
 }
 
-// drawSummary is the form of the requirement's visualize_topology: racks, their nodes, and the
-// switch of each. Where no level is called rack, the innermost is; where none is called switch,
-// the one around the racks is.
+// drawSummary writes the form of the requirement's visualize_topology: racks, their nodes, and the switch
+// of each. Without a level called rack, the innermost is used; without one called switch, the one around
+// the racks.
 func (c *fabricCluster) drawSummary(w io.Writer) error {
 	t := c.tree
 	rack, ok := t.DepthOf(rackLevel)
@@ -144,8 +144,7 @@ func (v *fabricView) drawDot(w io.Writer) error {
 	return err
 }
 
-// dotDomain draws a domain and the edges to what is in it. Two of these have the link of its
-// level.
+// dotDomain draws a domain and the edges to its parts, labelled with the speed of its level's link.
 func dotDomain(w io.Writer, d *viewedDomain, speed map[string]string) {
 	style := ""
 	if d.Excluded != "" {

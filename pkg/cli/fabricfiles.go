@@ -20,7 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/clustertopology"
 )
 
-// fabricCluster is a cluster on paper.
+// fabricCluster is a cluster read from files, or a real one.
 type fabricCluster struct {
 	tree   *fabric.Tree
 	tables []*nvtopo.Tables // by node; nil for one without GPUs
@@ -28,8 +28,8 @@ type fabricCluster struct {
 	order  []int // nodes with machines, as in the file
 
 	// Of a real cluster:
-	notes    map[int]string // node -> why nothing goes there
-	problems []string       // what of labels, ClusterTopology and graphs does not count
+	notes    map[int]string // node -> why it gets no pods
+	problems []string       // the parts of labels, ClusterTopology and graphs that are ignored
 }
 
 // load reads the files.
@@ -81,7 +81,7 @@ func withMachines(paths []fabric.NodePath, machines []fabric.Row) []fabric.NodeP
 	return paths
 }
 
-// tree builds the tree of a fabric on paper, with the links of --topology.
+// tree builds the tree of a fabric in files, with the links of --topology.
 func (o *fabricPlacement) tree(cmd *cobra.Command, levels []string, paths []fabric.NodePath) (*fabric.Tree, error) {
 	var ct *v1alpha1.ClusterTopology
 	if o.topology != "" {
@@ -104,8 +104,8 @@ func (o *fabricPlacement) tree(cmd *cobra.Command, levels []string, paths []fabr
 	return tree, nil
 }
 
-// paperSpec is what a tree on paper is made of. Faults are errors: nobody waits for them to be
-// mended. A node that is in no domain is none.
+// paperSpec returns the input for a tree in files. Faults are errors, since they would not be corrected
+// later. A node in no domain is none.
 func paperSpec(ct *v1alpha1.ClusterTopology, levels []string, paths []fabric.NodePath) (*fabric.Spec, error) {
 	if ct == nil {
 		inside, outside := fabric.SampleLinks()
@@ -123,7 +123,7 @@ func paperSpec(ct *v1alpha1.ClusterTopology, levels []string, paths []fabric.Nod
 	if len(problems) > 0 {
 		return nil, errors.New(problems[0].String())
 	}
-	// Columns and levels are the same ones, in an order of their own each.
+	// Columns and levels are the same, but in different orders.
 	at := make([]int, len(s.Levels))
 	for i, l := range s.Levels {
 		if at[i] = slices.Index(levels, l.Name); at[i] < 0 {
@@ -166,8 +166,7 @@ func (c *fabricCluster) equip(machines []fabric.Row) error {
 	return nil
 }
 
-// equipped returns the part of the fabric that has machines, and these in the order of their
-// file.
+// equipped returns the part of the fabric with machines, and its nodes in the order of their file.
 func (c *fabricCluster) equipped() (*fabric.Tree, []sim.Node, error) {
 	s := &fabric.Spec{Levels: c.tree.Levels()}
 	var nodes []sim.Node
@@ -183,7 +182,7 @@ func (c *fabricCluster) equipped() (*fabric.Tree, []sim.Node, error) {
 	return tree, nodes, err
 }
 
-// take leaves the nodes only what is free.
+// take reduces the nodes' free GPUs to those of the file.
 func (c *fabricCluster) take(free []fabric.Row) error {
 	for _, f := range free {
 		n, ok := c.tree.Node(f.Node)
@@ -203,7 +202,7 @@ func (c *fabricCluster) take(free []fabric.Row) error {
 	return nil
 }
 
-// shape is pods of so many GPUs on what is free.
+// shape returns the shape of pods of this number of GPUs on the free ones.
 func (c *fabricCluster) shape(gpus int, con nvtopo.Constraint) fabric.Shape {
 	slotter := fabric.NewSlotCounter()
 	s := fabric.Shape{GPUs: gpus, Nodes: make([]fabric.Supply, c.tree.Len())}
@@ -215,7 +214,7 @@ func (c *fabricCluster) shape(gpus int, con nvtopo.Constraint) fabric.Shape {
 	return s
 }
 
-// readColumn reads a table with the columns node and the given one. No node may be there twice.
+// readColumn reads a table with the columns node and the given one. A node may occur only once.
 func readColumn(cmd *cobra.Command, file, column string) ([]fabric.Row, error) {
 	text, err := readLarge(cmd, file)
 	if err != nil {

@@ -128,7 +128,7 @@ func (o *fabricLabels) check() error {
 	return o.out.check()
 }
 
-// knownLabels are the labels to choose from; none if nothing says them.
+// knownLabels returns the labels to choose from; none if they are not given.
 func (o *fabricLabels) knownLabels(cmd *cobra.Command, c *clusterClients) ([]levelLabel, error) {
 	if len(o.labels) > 0 {
 		return parseLevelLabels(o.labels)
@@ -194,8 +194,8 @@ func listNodes(ctx context.Context, kube kubernetes.Interface) (out []v1.Node, e
 	}
 }
 
-// applyLabels writes the changes, one request for each node. A node that was made again since
-// it was read is refused, by its UID. What differs is not among them.
+// applyLabels writes the changes, one request for each node. A node that was replaced since it was read is
+// refused, by its UID. Labels that need --overwrite are not changed.
 func applyLabels(ctx context.Context, kube kubernetes.Interface, plan *labelling, nodes []v1.Node) error {
 	uids := make(map[string]types.UID, len(nodes))
 	for i := range nodes {

@@ -100,7 +100,7 @@ func (c *fakeCluster) patch(w http.ResponseWriter, r *http.Request, node string)
 	fmt.Fprint(w, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"x"}}`)
 }
 
-// labels are all nodes with theirs.
+// labels returns all nodes with their labels.
 func (c *fakeCluster) labels() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
@@ -127,8 +127,8 @@ func TestFabricLabel(t *testing.T) {
 		file       string
 		topology   string // the cluster's
 		flags      string
-		want       string // of the output; not looked at when empty
-		wantLabels string // afterwards; as before when empty
+		want       string // of the output; not checked if empty
+		wantLabels string // afterwards; unchanged if empty
 		wantCode   int
 		wantError  string
 	}{

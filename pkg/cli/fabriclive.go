@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// readFabric reads the fabric of a cluster and what is free there. ct is used instead of the
-// cluster's own if it is not nil.
+// readFabric reads the fabric of a cluster and its free GPUs. ct is used instead of the cluster's own if
+// it is not nil.
 func (c *clusterClients) readFabric(ctx context.Context, ct *v1alpha1.ClusterTopology, resource string) (*fabricCluster, error) {
 	var more []clusterobjects.Kind
 	if ct == nil {
@@ -28,7 +28,7 @@ func (c *clusterClients) readFabric(ctx context.Context, ct *v1alpha1.ClusterTop
 	return liveFabric(o, resource), nil
 }
 
-// liveFabric makes a cluster's objects what a cluster on paper is.
+// liveFabric converts a cluster's objects to a fabricCluster.
 func liveFabric(o *clusterobjects.Objects, resource string) *fabricCluster {
 	v := clusterview.Of(o, clusterview.Options{Resource: resource})
 	tree := v.Tree()
@@ -50,8 +50,8 @@ func liveFabric(o *clusterobjects.Objects, resource string) *fabricCluster {
 	return out
 }
 
-// surelyFree are the free GPUs of a node that are not degraded. Of pods that hold GPUs by number
-// only, as many count, the last ones first.
+// surelyFree returns the free GPUs of a node that are not degraded, without as many of the last ones as
+// pods hold untracked.
 func surelyFree(n *clusterview.Node) nvtopo.Mask {
 	g := n.Graph()
 	free := n.FreeMask() &^ g.Degraded()

@@ -48,7 +48,7 @@ spec:
   excluded: [{level: rack, domain: rack-0, reason: cooling}]
 `
 
-// showFiles are the flags for a cluster on paper; with a topology if that is not empty.
+// showFiles are the flags for a cluster in files; with a topology if that is not empty.
 func showFiles(t *testing.T, command, fabric, free, topology string) []string {
 	t.Helper()
 	args := append([]string{"fabric", command}, fabricFiles(t, fabric, free)[2:]...)
@@ -141,7 +141,7 @@ Link  rack     50 GB/s, 1.5 µs, 1 hop
 	}
 }
 
-// TestFabricShowSummary has what the requirement's visualize_topology says of its sample.
+// TestFabricShowSummary: the summary equals the requirement's visualize_topology of its sample.
 func TestFabricShowSummary(t *testing.T) {
 	var want strings.Builder
 	want.WriteString("Cluster Topology:\n" + strings.Repeat("=", 50) + "\n")
@@ -165,7 +165,7 @@ func TestFabricShowSummary(t *testing.T) {
 	}
 }
 
-// TestFabricPlaceClusterTopology: its links and excluded domains count.
+// TestFabricPlaceClusterTopology: links and excluded domains of the ClusterTopology are used.
 func TestFabricPlaceClusterTopology(t *testing.T) {
 	place := func(topology, flags string) *placedGang {
 		t.Helper()
@@ -296,8 +296,8 @@ cluster     7      0      15/32  0   2   7   15
 	}
 }
 
-// TestFabricShowByNumber: no more GPUs are free than are left by number, and the pod that holds what is gone
-// is named.
+// TestFabricShowByNumber: no more GPUs are free than kubelet's number leaves, and the pod that holds a
+// lost one is named.
 func TestFabricShowByNumber(t *testing.T) {
 	w := liveWorld(t, map[string]map[string]string{"a": {}})
 	holds := testobj.Pod("holds").Node("a").GPUs(2).Obj()
@@ -326,7 +326,7 @@ func TestFabricShowByNumber(t *testing.T) {
 	}
 }
 
-// TestFabricShowReads asks an API server for everything.
+// TestFabricShowReads: fabric show reads all its input from an API server.
 func TestFabricShowReads(t *testing.T) {
 	c := newFakeCluster(t, "n0 l=s0\nn1 l=s1\nn2 c=core l=s1")
 	c.lists["/apis/topology.nvtopo.dev/v1alpha1/clustertopologies"] = listOf(v1alpha1.SchemeGroupVersion.String(), "ClusterTopologyList", spineObject)

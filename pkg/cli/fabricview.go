@@ -11,18 +11,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
-// slotSizes are the sizes that free slots are counted for.
+// slotSizes are the sizes for which free slots are counted.
 var slotSizes = [...]int{8, 4, 2, 1}
 
-// fabricView is the answer of fabric show; its JSON form is part of the command's contract.
+// fabricView is the output of fabric show; its JSON form is part of the command's contract.
 type fabricView struct {
 	Links   []viewedLink  `json:"links"` // of the cluster and of each level, outermost first
 	Cluster *viewedDomain `json:"cluster"`
-	// Problems are what of labels, ClusterTopology and graphs does not count.
+	// Problems are the parts of labels, ClusterTopology and graphs that are ignored.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// viewedLink is the link of two nodes whose smallest common domain is of a level.
+// viewedLink is the link of two nodes whose smallest common domain is of this level.
 type viewedLink struct {
 	Level         string  `json:"level"`
 	BandwidthGBps float64 `json:"bandwidthGBps"`
@@ -30,15 +30,15 @@ type viewedLink struct {
 	Hops          int     `json:"hops"`
 }
 
-// capacity is what is free in a part of the fabric.
+// capacity is the free capacity of a part of the fabric.
 type capacity struct {
 	Nodes int `json:"nodes"`
 	GPUs  int `json:"gpus"`
-	// WholeNodes are those with GPUs that are all free. What follows does not count excluded
-	// domains and cordoned nodes.
+	// WholeNodes are those with GPUs that are all free. The fields below leave out excluded domains and
+	// cordoned nodes.
 	WholeNodes int `json:"wholeNodes"`
 	FreeGPUs   int `json:"freeGPUs"`
-	// Slots is how many pods of so many linked GPUs fit, if all are of that size.
+	// Slots is the number of pods that fit, by their number of linked GPUs, if all are of that size.
 	Slots map[string]int `json:"slots"`
 }
 
@@ -53,7 +53,7 @@ func (c *capacity) add(o *capacity, closed bool) {
 	}
 }
 
-// viewedDomain is a domain with what is in it: domains, and nodes that are in none of these.
+// viewedDomain is a domain with its parts: domains, and nodes that are in none of these.
 type viewedDomain struct {
 	Level string `json:"level"`
 	Name  string `json:"name"`
@@ -69,7 +69,7 @@ type viewedNode struct {
 	GPUs  int            `json:"gpus"`
 	Free  []int          `json:"free"` // indices
 	Slots map[string]int `json:"slots"`
-	Note  string         `json:"note,omitempty"` // why nothing goes there
+	Note  string         `json:"note,omitempty"` // why it gets no pods
 
 	whole bool
 }
@@ -81,14 +81,14 @@ type viewer struct {
 	slots   [len(slotSizes)]fabric.Shape
 }
 
-// leavesOut reports whether a node has no two GPUs with the link that is demanded.
+// leavesOut reports whether a node has no two GPUs with the requested link.
 func (v *viewer) leavesOut(n int) bool {
 	t := v.c.tables[n]
 	return v.minLink != (nvtopo.Class{}) && (t == nil || !t.Graph().HasLink(v.minLink))
 }
 
-// view counts what is free in each domain, for pods under a constraint. Nodes without the link that
-// it demands are left out.
+// view counts the free capacity of each domain, for pods under a constraint. Nodes without the requested
+// link are left out.
 func (c *fabricCluster) view(con nvtopo.Constraint) *fabricView {
 	v := viewer{c: c, minLink: con.MinLink}
 	for i, size := range slotSizes {

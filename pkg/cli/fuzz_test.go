@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzInput feeds any bytes as a file: the command answers, or refuses the
-// input with the exit code for that, and what it exports it can read again.
+// FuzzInput passes any bytes as a file: the command prints a result, or refuses the input with the exit
+// code for that, and it can read its own export.
 func FuzzInput(f *testing.F) {
 	for _, file := range []string{"testdata/dgx1v.txt", "testdata/object.yaml", "testdata/numactl.txt"} {
 		data, err := os.ReadFile(file)

@@ -36,7 +36,7 @@ why it is so. Nothing is changed.`,
 	return cmd
 }
 
-// commandOf is the command of a container: the words after "--", or those of --command.
+// commandOf returns the command of a container: the words after "--", or those of --command.
 func commandOf(flag string, words []string) ([]string, error) {
 	if flag != "" && len(words) > 0 {
 		return nil, usagef("--command cannot be used with a command after \"--\"")
@@ -44,7 +44,7 @@ func commandOf(flag string, words []string) ([]string, error) {
 	return append(strings.Fields(flag), words...), nil
 }
 
-// writeGenerated prints what a generator made, or says what was wrong with its flags.
+// writeGenerated prints a generator's result, or reports the error in its flags.
 func writeGenerated(cmd *cobra.Command, data []byte, err error) error {
 	switch {
 	case errors.Is(err, generate.ErrNotKnown):
@@ -69,7 +69,7 @@ var dockerUnits = map[string]string{"b": "", "m": "Mi", "g": "Gi"}
 
 // parseQuantity reads an amount of memory in Kubernetes' form or in Docker's, in whole bytes.
 func parseQuantity(flag, value string) (resource.Quantity, error) {
-	const longest = 64 // a longer number is none, and would be slow to read
+	const longest = 64 // a longer number is invalid, and would be slow to read
 	if len(value) > longest {
 		return resource.Quantity{}, usagef("%s: %d characters are no amount of memory", flag, len(value))
 	}

@@ -60,7 +60,7 @@ func TestBadGenerators(t *testing.T) {
 	}
 }
 
-// TestReservedSiblings: the CPUs that are reserved of a pasted machine are whole cores.
+// TestReservedSiblings: the reserved CPUs of a pasted machine are whole cores.
 func TestReservedSiblings(t *testing.T) {
 	const text = "generate kubelet-config -f testdata/dgx1v.txt"
 	tests := map[string]struct {
@@ -93,8 +93,7 @@ func TestReservedSiblings(t *testing.T) {
 	}
 }
 
-// TestDockerAffinity: docker and affinity answers agree: both say where a container runs beside the
-// same GPUs.
+// TestDockerAffinity: docker and affinity agree about the resources of a container beside the same GPUs.
 func TestDockerAffinity(t *testing.T) {
 	for _, machine := range []string{"dgx-a100", "dgx1-v100", "gb200-tray", "l40s-8"} {
 		docker := mustRun(t, "", "generate", "docker", "--machine", machine, "--gpus", "0,2", "--cpus", "12")

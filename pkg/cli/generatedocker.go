@@ -111,7 +111,7 @@ func (o *dockerOptions) set(in *input, free bool) (nvtopo.Mask, error) {
 	return choice.Set, err
 }
 
-// setMemory reads the amounts. More than the chosen NUMA nodes have is refused.
+// setMemory reads the amounts, and refuses more than the chosen NUMA nodes have.
 func (o *dockerOptions) setMemory(g *nvtopo.Graph) error {
 	d := &o.docker
 	memory, err := parseQuantity("--memory", cmp.Or(o.memory, perGPU(memoryPerGPU, len(d.GPUs))))

@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// What a pod has by default for each GPU.
+// Defaults of a pod for each GPU.
 const (
 	cpusPerGPU         = 8
 	memoryPerGPU       = 32 << 30 // bytes
@@ -103,7 +103,7 @@ func (o *podOptions) run(cmd *cobra.Command, command []string) error {
 	return writeGenerated(cmd, data, err)
 }
 
-// fillIn sets what depends on the workload.
+// fillIn sets the fields that depend on the workload.
 func (o *podOptions) fillIn() {
 	p, own := &o.pod, o.pod.Image != ""
 	p.Name = cmp.Or(p.Name, fmt.Sprintf("%s-%dgpu", o.workload, p.GPUs))
@@ -134,5 +134,5 @@ func (o *podOptions) fillIn() {
 	}
 }
 
-// perGPU is an amount of memory in Kubernetes' form.
+// perGPU returns an amount of memory for a number of GPUs in Kubernetes' form.
 func perGPU(bytes int64, gpus int) string { return strconv.FormatInt(bytes*int64(min(gpus, 64)), 10) }

@@ -11,7 +11,7 @@ import (
 
 type profileOptions struct {
 	workload, annotationWrite string
-	flags                     generate.Profile // what is given of it
+	flags                     generate.Profile // the values given by flags
 }
 
 func newGenerateProfile() *cobra.Command {
@@ -82,7 +82,7 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	return writeGenerated(cmd, data, err)
 }
 
-// take sets what a flag gives.
+// take sets a value if its flag is given.
 func take[T any](given bool, to *T, value T) {
 	if given {
 		*to = value

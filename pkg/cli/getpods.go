@@ -30,21 +30,21 @@ type gettingPods struct {
 	state     string
 }
 
-// podList is the answer of get pods.
+// podList is the output of get pods.
 type podList struct {
 	Moment time.Time      `json:"moment"` // when the objects were read
-	Counts map[string]int `json:"counts"` // of the pods that are listed, by state
+	Counts map[string]int `json:"counts"` // of the listed pods, by state
 	Items  []listedPod    `json:"items"`
 	// NoScheduler is why no scheduler leads, and how to see more; empty while one leads.
 	NoScheduler string `json:"noScheduler,omitempty"`
 }
 
-// listedPod is a pod as the web view lists it, with the time that it waited for its node.
+// listedPod is a pod in the form of the web view, with the time that it waited for its node.
 type listedPod struct {
 	documents.Workload
 
 	WaitSeconds int64 `json:"waitSeconds"` // until it had a node, or until now
-	// GPUIDs are the GPUs that its annotation names, where no graph has their indices.
+	// GPUIDs are the GPUs in its annotation, if no graph has their indices.
 	GPUIDs []string `json:"gpuIDs,omitempty"`
 }
 
@@ -132,7 +132,7 @@ func (o *gettingPods) run(cmd *cobra.Command) error {
 	})
 }
 
-// ofNamespace is the namespace whose pods are listed; empty for all.
+// ofNamespace returns the namespace whose pods are listed; empty for all.
 func (o *gettingPods) ofNamespace() (string, error) {
 	switch {
 	case o.all:
@@ -169,8 +169,7 @@ func (o *gettingPods) list(objects *clusterobjects.Objects, namespace string) *p
 	return list
 }
 
-// gpuIDs are the devices of a resource that a pod's annotation says it was given; nil if there is none that is
-// of the pod on its node.
+// gpuIDs returns the devices of a resource in a pod's own allocation on its node; nil if it has none.
 func gpuIDs(pod *v1.Pod, resource string) (out []string) {
 	a, err := allocation.Of(pod, pod.Spec.NodeName)
 	if err != nil {
@@ -186,10 +185,10 @@ func gpuIDs(pod *v1.Pod, resource string) (out []string) {
 	return out
 }
 
-// shortID is how much of a GPU's UUID a table shows: GPU- and the first group.
+// shortID is the length of a GPU's UUID in a table: GPU- and the first group.
 const shortID = len("GPU-00000000")
 
-// waited is how long a pod waited for its node; 0 where the time of its creation is not known.
+// waited is how long a pod waited for its node; 0 if its creation time is not known.
 func waited(w *documents.Workload, created, now time.Time) time.Duration {
 	until := w.Since
 	if w.Node == "" {
@@ -237,7 +236,7 @@ func writePodTable(w io.Writer, list *podList, p palette, wide bool) error {
 	return nil
 }
 
-// waiting says how many pods wait.
+// waiting describes the number of waiting pods.
 func waiting(n int) string {
 	if n == 1 {
 		return "1 pod waits"

@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// TestGetPodsWithoutGraph: where no graph tells the indices of a pod's GPUs, as after nvtopo was taken out, the ids
-// that it was given are listed.
+// TestGetPodsWithoutGraph: without a graph with the indices of a pod's GPUs, as after nvtopo was removed,
+// the ids of its annotation are listed.
 func TestGetPodsWithoutGraph(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	given := func(name string, ids ...string) v1.Pod {

@@ -34,9 +34,8 @@ func (in *input) parseGPUs(flag, list string) (nvtopo.Mask, error) {
 	return set, nil
 }
 
-// usable is parseGPUs for GPUs that will be used, together of them at once. A GPU that
-// must not be used is an error. An empty list means all GPUs that may be used and that
-// no pod holds.
+// usable is parseGPUs for GPUs that will be used, `together` of them at once. An unusable GPU is an error.
+// An empty list means all usable GPUs that no pod holds.
 func (in *input) usable(flag, list string, given bool, together int) (nvtopo.Mask, error) {
 	healthy := in.graph.Healthy()
 	if together > 1 {
@@ -83,7 +82,7 @@ func (in *input) members(set nvtopo.Mask) []int {
 // list writes a set of GPUs for people.
 func (in *input) list(set nvtopo.Mask) string { return join(in.members(set)) }
 
-// join writes numbers in the form that flags take.
+// join writes numbers in the form of the flags.
 func join(numbers []int) string {
 	if len(numbers) == 0 {
 		return "none"

@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// group is one group of the answer of groups.
+// group is one group in the output of groups.
 type group struct {
 	GPUs              []int   `json:"gpus"`
 	Ring              []int   `json:"ring"`

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// What fabric label does with one label of one node.
+// The actions of fabric label for one label of one node.
 const (
 	labelSet     = "set"     // the node has none
 	labelReplace = "change"  // it has another value
@@ -23,7 +23,7 @@ const (
 	labelKept    = "kept"    // as remove, which needs --overwrite
 )
 
-// labelChange is one label of one node that is not as the file has it.
+// labelChange is one label of one node that differs from the file.
 type labelChange struct {
 	Node   string `json:"node"`
 	Label  string `json:"label"`
@@ -32,18 +32,18 @@ type labelChange struct {
 	Action string `json:"action"`
 }
 
-// labelling is the answer of fabric label; its JSON form is part of the command's contract.
+// labelling is the output of fabric label; its JSON form is part of the command's contract.
 type labelling struct {
 	Applied bool          `json:"applied"`
 	Levels  []levelLabel  `json:"levels"` // outermost first
 	Changes []labelChange `json:"changes"`
-	// Unchanged counts the labels that are as they should be.
+	// Unchanged is the number of labels that are correct already.
 	Unchanged int `json:"unchanged"`
 	// Unknown are nodes of the file that the cluster does not have.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// levelLabel is a level and the label that nodes have of it.
+// levelLabel is a level and its node label.
 type levelLabel struct {
 	Level string `json:"level"`
 	Label string `json:"label"`
@@ -59,7 +59,7 @@ func (l *labelling) count(action string) (n int) {
 	return n
 }
 
-// planLabels compares the nodes of a cluster with where a file has them.
+// planLabels compares the labels of a cluster's nodes with a file.
 func planLabels(levels []levelLabel, paths []fabric.NodePath, nodes []v1.Node, overwrite bool) *labelling {
 	out := &labelling{Levels: levels, Changes: []labelChange{}}
 	wanted := make(map[string][]string, len(paths))
@@ -112,8 +112,8 @@ func actionOf(c *labelChange, overwrite bool) string {
 	return labelDiffers
 }
 
-// pairCSV finds the label of each level of a table, which it names. Labels that no level of
-// the table has are left alone.
+// pairCSV finds the label of each level of a table, by the level's name. Labels without a level in the
+// table are left alone.
 func pairCSV(names []string, known []levelLabel) ([]levelLabel, error) {
 	out := make([]levelLabel, len(names))
 	for i, name := range names {
@@ -126,7 +126,7 @@ func pairCSV(names []string, known []levelLabel) ([]levelLabel, error) {
 	return out, nil
 }
 
-// checkPaths refuses what is no tree, and names that no label can have.
+// checkPaths refuses paths that form no tree, and names that no label can have.
 func checkPaths(levels []levelLabel, paths []fabric.NodePath) error {
 	spec := &fabric.Spec{Nodes: paths}
 	for _, l := range levels {
@@ -167,7 +167,7 @@ func parseLevelLabels(flags []string) (out []levelLabel, err error) {
 	return out, nil
 }
 
-// labelsOf are the levels of a ClusterTopology.
+// labelsOf returns the levels of a ClusterTopology with their labels.
 func labelsOf(levels []v1alpha1.FabricLevel) (out []levelLabel) {
 	for i := range levels {
 		out = append(out, levelLabel{levels[i].Name, levels[i].NodeLabel})

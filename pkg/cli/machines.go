@@ -13,11 +13,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// catalogued is one line of the answer of machines.
+// catalogued is one line in the output of machines.
 type catalogued struct {
 	Name         string `json:"name"`
 	GPUs         int32  `json:"gpus"`
-	Interconnect string `json:"interconnect"` // best link class, and which GPUs it joins
+	Interconnect string `json:"interconnect"` // best link class, and the GPUs that it joins
 	NUMANodes    int32  `json:"numaNodes"`    // with CPUs
 	Description  string `json:"description"`
 }

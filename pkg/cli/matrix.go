@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// cellOf maps the values of --show to the content of a cell.
+// cellOf returns the function that formats a cell for a value of --show.
 func cellOf(show string) func(nvtopo.Link) string {
 	switch show {
 	case "class":
@@ -67,9 +67,8 @@ microseconds, or its PCIe level for any class ("?" if the source does not say).`
 	return cmd
 }
 
-// writeMatrix prints the matrix, and below it remarks about single devices. The
-// adapters have their own table: the graph does not know how they are connected to each
-// other, so the matrix cannot have rows for them.
+// writeMatrix prints the matrix, and below it remarks about single devices. The adapters have their own
+// table: the graph does not have their links to each other, so the matrix cannot have rows for them.
 func writeMatrix(w io.Writer, in *input, cell func(nvtopo.Link) string, withAffinity bool) error {
 	g := in.graph
 	var b strings.Builder
@@ -122,7 +121,7 @@ func writeHeader(w io.Writer, g *nvtopo.Graph) {
 	}
 }
 
-// writeRemarks writes what does not fit in the matrix.
+// writeRemarks writes the properties of devices that do not fit in the matrix.
 func writeRemarks(b *strings.Builder, in *input) {
 	g := in.graph
 	models := map[string][]int{}

@@ -26,8 +26,8 @@ func linkedAndNot(t *testing.T) (file string) {
 	return savedCluster(t, c)
 }
 
-// TestMinLinkBesideUnknownGPUs: where a pod holds GPUs by number only, no set is sure to be joined,
-// and one GPU can be had.
+// TestMinLinkBesideUnknownGPUs: if a pod holds untracked GPUs, no set is certainly joined, and one GPU is
+// available.
 func TestMinLinkBesideUnknownGPUs(t *testing.T) {
 	c := viewtest.New()
 	if err := c.AddNode("n", "hgx-a100-4"); err != nil {

@@ -24,7 +24,7 @@ var (
 	document = regexp.MustCompile(`(?m)^---\s*$`)
 )
 
-// looksLikeObject tells a Kubernetes object from nvidia-smi's text.
+// looksLikeObject distinguishes a Kubernetes object from nvidia-smi's text.
 func looksLikeObject(data []byte) bool {
 	return isJSON(data) || objectField.Match(data)
 }
@@ -34,7 +34,7 @@ func isJSON(data []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(data), []
 // configMapKind is the kind of a ConfigMap.
 const configMapKind = "ConfigMap"
 
-// kindOf is the kind of an object; empty if it cannot be read, which whoever decodes it will say.
+// kindOf returns the kind of an object; empty if it cannot be read, which its decoder will report.
 func kindOf(data []byte) string {
 	var head struct {
 		Kind string `json:"kind"`
@@ -54,8 +54,8 @@ func decodeObject(data []byte) (*v1alpha1.NodeGPUTopology, error) {
 	return obj, nil
 }
 
-// decodeAs reads one object of a kind of ours. Unknown fields are errors, because they are
-// spelling mistakes.
+// decodeAs reads one object of a kind of nvtopo's. Unknown fields are errors, because they are spelling
+// mistakes.
 func decodeAs(data []byte, kind string, into any) error {
 	asJSON := isJSON(data)
 	if !asJSON {
@@ -67,8 +67,8 @@ func decodeAs(data []byte, kind string, into any) error {
 			return fmt.Errorf("not YAML: %w", err)
 		}
 	}
-	// The kind is checked first: a List has other fields, and "unknown field items"
-	// would not say what is wrong.
+	// The kind is checked first: a List has other fields, and "unknown field items" would not be the real
+	// fault.
 	var head struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`

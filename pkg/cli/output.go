@@ -15,16 +15,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// plainForms are those of commands that have one table.
+// plainForms are the forms of commands that have one table.
 var plainForms = [...]string{"table", "json", "yaml"}
 
-// bindForm adds the flag -o for the form of the answer; the first of the forms is the default.
+// bindForm adds the flag -o for the form of the output; the first of the forms is the default.
 func bindForm(cmd *cobra.Command, into *string, forms ...string) {
 	cmd.Flags().StringVarP(into, "output", "o", forms[0], "form of the answer: "+formList(forms))
 	suggest(cmd, "output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// checkForm refuses what is none of the forms.
+// checkForm refuses a value that is none of the forms.
 func checkForm(given string, forms ...string) error {
 	if !slices.Contains(forms, given) {
 		return usagef("--output %q: want %s", given, formList(forms))
@@ -37,7 +37,7 @@ func formList(forms []string) string {
 	return strings.Join(forms[:last], ", ") + " or " + forms[last]
 }
 
-// writeAnswer writes the answer as JSON or YAML, and in every other form by text.
+// writeAnswer writes the output as JSON or YAML, and in every other form with text.
 func writeAnswer(w io.Writer, form string, answer any, text func(io.Writer) error) error {
 	var data []byte
 	var err error
@@ -49,7 +49,7 @@ func writeAnswer(w io.Writer, form string, answer any, text func(io.Writer) erro
 	case "yaml":
 		data, err = yaml.Marshal(answer)
 	default:
-		var b strings.Builder // so that a failure leaves nothing behind
+		var b strings.Builder // so that a failure leaves no partial output
 		err = text(&b)
 		data = []byte(b.String())
 	}
@@ -60,7 +60,7 @@ func writeAnswer(w io.Writer, form string, answer any, text func(io.Writer) erro
 	return err
 }
 
-// asYAML writes as YAML what write writes as JSON.
+// asYAML converts the JSON output of write to YAML.
 func asYAML(w io.Writer, write func(io.Writer) error) error {
 	var b bytes.Buffer
 	if err := write(&b); err != nil {
@@ -74,7 +74,7 @@ func asYAML(w io.Writer, write func(io.Writer) error) error {
 	return err
 }
 
-// outputFlag is the form in which the commands about one machine answer.
+// outputFlag is the form of the output of the commands about one machine.
 type outputFlag string
 
 var textForms = [...]string{"text", "json", "yaml"}
@@ -83,7 +83,7 @@ func (o *outputFlag) bind(cmd *cobra.Command) { bindForm(cmd, (*string)(o), text
 
 func (o outputFlag) check() error { return checkForm(string(o), textForms[:]...) }
 
-// write prints the answer in the chosen form.
+// write prints the output in the chosen form.
 func (o outputFlag) write(w io.Writer, answer any, text func(io.Writer) error) error {
 	return writeAnswer(w, string(o), answer, text)
 }

@@ -16,7 +16,7 @@ import (
 // residualPerGBps is the library's unit of residual capacity (10^-6 kB/s) in one GB/s.
 const residualPerGBps = 1e12
 
-// picked is the answer of pick; its JSON form is part of the command's contract.
+// picked is the output of pick; its JSON form is part of the command's contract.
 type picked struct {
 	GPUs              []int   `json:"gpus"` // ascending indices
 	Ring              []int   `json:"ring"` // indices in ring order
@@ -163,7 +163,7 @@ func (o *pickOptions) writeText(w io.Writer, a *picked, best float64) error {
 	return t.Flush()
 }
 
-// ringText writes a ring so that one sees that it closes; two GPUs have one link.
+// ringText writes a ring with its first GPU repeated at the end; two GPUs have one link.
 func ringText(ring []int) string {
 	text := strings.ReplaceAll(join(ring), ",", " - ")
 	if len(ring) > 2 {
@@ -172,7 +172,7 @@ func ringText(ring []int) string {
 	return text
 }
 
-// shortage says which requirement cannot be met, and by how much.
+// shortage returns an error with the requirement that cannot be met, and by how much.
 func (o *pickOptions) shortage(in *input, t *nvtopo.Tables, free nvtopo.Mask, con nvtopo.Constraint, short nvtopo.Shortfall) error {
 	list := in.list(free)
 	switch short {

@@ -19,12 +19,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 )
 
-// pickJSON matches the whole answer: these keys, in this order, on one line.
+// pickJSON matches the whole output: these keys, in this order, on one line.
 var pickJSON = regexp.MustCompile(`^\{"gpus":\[[0-9,]+\],"ring":\[[0-9,]+\],"ringBandwidthGBps":[0-9.]+,"linkClass":"[A-Z0-9]*",` +
 	`"numaNodes":\[[-0-9,]+\],"residual":[0-9.]+,"pairSumGBps":[0-9.]+\}\n$`)
 
-// TestPickBruteForce compares the answer with the oracle, field by
-// field, on every machine of the catalogue with up to eight GPUs.
+// TestPickBruteForce compares the output with the oracle, field by field, on every machine of the
+// catalogue with up to eight GPUs.
 func TestPickBruteForce(t *testing.T) {
 	for _, name := range machine.Names() {
 		m, err := machine.Lookup(name)
@@ -93,7 +93,7 @@ func checkPick(t *testing.T, g *nvtopo.Graph, o *oracle.Oracle, free nvtopo.Mask
 	}
 }
 
-// TestSourceAgreement: all sources agree. It reads one machine from all kinds of input.
+// TestSourceAgreement: all kinds of input of one machine give the same result.
 func TestSourceAgreement(t *testing.T) {
 	want := mustRun(t, "", "pick", "-n", "3", "--machine", "dgx1-v100", "-o", "json")
 	yamlText := mustRun(t, "", "export", "--machine", "dgx1-v100")
@@ -133,8 +133,7 @@ func cells(text string) string {
 	return head
 }
 
-// TestCaptureMatrix: captures survive the matrix. It reads real captures and what matrix prints of
-// them.
+// TestCaptureMatrix: real captures are equal to the captures that matrix prints of them.
 func TestCaptureMatrix(t *testing.T) {
 	dir := fixtures.Dir(t)
 	files, err := filepath.Glob(filepath.Join(dir, "topo", "*.txt"))

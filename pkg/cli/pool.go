@@ -37,11 +37,11 @@ kubeconfig; invoice --export and settle write.`,
 	return cmd
 }
 
-// poolOptions are the flags that all commands about pools have.
+// poolOptions are the flags common to all commands about pools.
 type poolOptions struct {
 	cluster clusterFlags
 	output  string
-	forms   []string // that output can be
+	forms   []string // the permitted values of output
 }
 
 func (o *poolOptions) bind(cmd *cobra.Command, forms ...string) {
@@ -50,7 +50,7 @@ func (o *poolOptions) bind(cmd *cobra.Command, forms ...string) {
 	bindForm(cmd, &o.output, forms...)
 }
 
-// reader is the cluster, if the flags are right.
+// reader returns a reader of the cluster, or an error if the flags are wrong.
 func (o *poolOptions) reader() (*ledger.Reader, error) {
 	if err := checkForm(o.output, o.forms...); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (o *poolOptions) reader() (*ledger.Reader, error) {
 	return ledger.NewReader(clients.dyn), nil
 }
 
-// show writes the answer in the chosen form.
+// show writes the output in the chosen form.
 func (o *poolOptions) show(w io.Writer, asJSON, asTable func(io.Writer) error) error {
 	switch o.output {
 	case "json":

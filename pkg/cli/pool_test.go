@@ -93,7 +93,7 @@ Accrued  48.00 USD, if all sessions ended now
 	}
 }
 
-// TestBillHeld: a bill names the records that are held, and says once what to do about them.
+// TestBillHeld: a bill names the records that are held, and prints once how to release them.
 func TestBillHeld(t *testing.T) {
 	var got strings.Builder
 	if err := writeBill(&got, &accounting.Bill{Currency: "USD", Held: []string{"team-a/one", "team-a/two"}}); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 )
 
-// hours answers without TENANT: GPU hours by tenant, queue and model.
+// hours prints the output without TENANT: GPU hours by tenant, queue and model.
 func (o *poolUsage) hours(cmd *cobra.Command) error {
 	now := time.Now()
 	period, err := o.time(now)
@@ -42,7 +42,7 @@ func (o *poolUsage) writeHours(ctx context.Context, w io.Writer, r *ledger.Reade
 	return o.show(w, func(w io.Writer) error { return encodeJSON(w, "  ", h) }, func(w io.Writer) error { return writeGPUHours(w, h, o.timeText()) })
 }
 
-// time is the time asked for: --since, --period, or this month.
+// time returns the requested time: --since, --period, or this month.
 func (o *poolUsage) time(now time.Time) (billing.Period, error) {
 	switch {
 	case o.since != "" && o.period != "":
@@ -57,7 +57,7 @@ func (o *poolUsage) time(now time.Time) (billing.Period, error) {
 	return periodOf(o.period, now)
 }
 
-// timeText explains the default time in the answer; it is empty if a flag named the time.
+// timeText explains the default time in the output; it is empty if a flag set the time.
 func (o *poolUsage) timeText() string {
 	if o.since == "" && o.period == "" {
 		return " (this month; --since or --period ask for another time)"
@@ -65,7 +65,7 @@ func (o *poolUsage) timeText() string {
 	return ""
 }
 
-// writeGPUHours writes a table for each of tenants, queues and models, and what is to be known of the sums.
+// writeGPUHours writes a table for each of tenants, queues and models, and notes about the sums.
 func writeGPUHours(w io.Writer, h *accounting.GPUHours, timeText string) error {
 	of := ""
 	if h.Tenant != "" {
@@ -107,7 +107,7 @@ func writeHoursTable(w io.Writer, name string, rows []accounting.HoursOf, h *acc
 
 func hoursText(hours *big.Rat) string { return hours.FloatString(2) }
 
-// shareText is a part in percent; of nothing there is none.
+// shareText is a part in percent, or "-" if the whole is 0.
 func shareText(part, all billing.Decimal) string {
 	if all.Sign() == 0 {
 		return "-"

@@ -71,7 +71,8 @@ func usedCluster(t *testing.T) *ledger.Reader {
 	})
 }
 
-// TestPoolHours: GPU hours of all tenants, the most first, with what is from invoices and what has no record.
+// TestPoolHours: GPU hours of all tenants, the most first, with the part from invoices and the part
+// without a record.
 func TestPoolHours(t *testing.T) {
 	o := &poolUsage{period: "2026-09-01/2026-12-01"}
 	o.output = "table"
@@ -111,7 +112,7 @@ Pods of no tenant are in no row: of a pod whose namespace has no label pool.nvto
 	}
 }
 
-// TestPoolHoursTenant: a tenant without use has a row with 0 hours, and one that there is not is not found.
+// TestPoolHoursTenant: a tenant without use has a row with 0 hours, and an unknown one is not found.
 func TestPoolHoursTenant(t *testing.T) {
 	r := usedCluster(t)
 	for name, tc := range map[string]struct {

@@ -129,7 +129,7 @@ func writeInvoices(w io.Writer, invoices []poolv1alpha1.Invoice) error {
 	return out.Flush()
 }
 
-// writePages writes what the pages of an invoice come to, after the last of them.
+// writePages writes the total of an invoice's pages, after the last of them.
 func writePages(w io.Writer, before, after []poolv1alpha1.Invoice) error {
 	last := &before[len(before)-1].Spec
 	invoice, _ := billing.PageOf(last.InvoiceID)

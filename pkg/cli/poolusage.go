@@ -99,7 +99,7 @@ func (o *poolUsage) sessions(cmd *cobra.Command, tenant string) error {
 	return o.show(w, func(w io.Writer) error { return writeJSON(w, records) }, func(w io.Writer) error { return writeSessions(w, records) })
 }
 
-// periodOf reads --period; without it, it is this month.
+// periodOf reads --period; this month if it is empty.
 func periodOf(text string, now time.Time) (billing.Period, error) {
 	if text == "" {
 		return accounting.Month(now), nil

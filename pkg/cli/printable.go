@@ -14,11 +14,11 @@ import (
 // acts upon control characters in them, and a line break forges a row of a table. So each text for people
 // is written by printf, or by the rows of a table, which replace these characters.
 
-// safe is a text that stays as it is: it has been through printable, or is the program's own. It may
+// safe is a text that is printed unchanged: it has been through printable, or is the program's own. It may
 // have colours.
 type safe string
 
-// printable has a mark in place of what a terminal would act upon, line breaks and invisible
+// printable replaces by a mark the characters that a terminal would act upon, line breaks and invisible
 // characters.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -29,7 +29,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// printed is what a value looks like.
+// printed returns a value as printable text.
 func printed(value any) string {
 	switch v := value.(type) {
 	case safe:
@@ -40,7 +40,7 @@ func printed(value any) string {
 	return printable(fmt.Sprint(value))
 }
 
-// cleaned is a value that is formatted as it would be otherwise, and is printable.
+// cleaned is a value that is formatted as usual and then made printable.
 type cleaned struct{ value any }
 
 func (c cleaned) Format(f fmt.State, verb rune) {
@@ -48,7 +48,7 @@ func (c cleaned) Format(f fmt.State, verb rune) {
 }
 
 // printf writes a text for people. The format is the program's own, and may have lines and tabs; the
-// arguments have none.
+// arguments are printed without any.
 func printf(w io.Writer, format string, args ...any) {
 	for i, arg := range args {
 		switch a := arg.(type) {
@@ -62,7 +62,7 @@ func printf(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format, args...)
 }
 
-// printableLines is a text of several lines without what a terminal would act upon.
+// printableLines is printable for a text of several lines.
 func printableLines(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
@@ -72,7 +72,7 @@ func printableLines(s string) string {
 	}, s)
 }
 
-// writeLines writes what write does without what a terminal would act upon.
+// writeLines passes on the output of write, without the characters that a terminal would act upon.
 func writeLines(w io.Writer, write func(io.Writer) error) error {
 	var b strings.Builder
 	if err := write(&b); err != nil {
@@ -82,21 +82,21 @@ func writeLines(w io.Writer, write func(io.Writer) error) error {
 	return err
 }
 
-// ErrorText returns the text of an error without what a terminal would act upon.
+// ErrorText returns the text of an error without the characters that a terminal would act upon.
 func ErrorText(err error) string { return printableLines(err.Error()) }
 
-// encodeJSON writes a value as JSON; indent stands before each level.
+// encodeJSON writes a value as JSON; indent is the indentation of each level.
 func encodeJSON(w io.Writer, indent string, value any) error {
 	e := json.NewEncoder(&jsonWriter{out: w})
 	e.SetIndent("", indent)
 	return e.Encode(value)
 }
 
-// jsonWriter writes JSON with escapes in place of the control characters that JSON lets through: DEL,
-// and those that are 0xc2 and another byte in UTF-8. They are in strings only.
+// jsonWriter writes JSON with escapes in place of the control characters that JSON permits: DEL, and those
+// that are 0xc2 and another byte in UTF-8. They are in strings only.
 type jsonWriter struct {
 	out  io.Writer
-	held bool // 0xc2 has been seen, and is not written
+	held bool // 0xc2 has been read, and is not written yet
 }
 
 func (j *jsonWriter) Write(p []byte) (int, error) {

@@ -30,8 +30,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
 )
 
-// hostile has what a terminal acts upon: escapes in both forms, a carriage return, a backspace, DEL,
-// NEL, a line that looks like one of ours, and letters that turn the direction.
+// hostile has the characters that a terminal acts upon: escapes in both forms, a carriage return, a
+// backspace, DEL, NEL, a line that looks like one of the program's, and letters that change the direction.
 const hostile = "x\x1b[2J\x1b]0;owned\x07\u009b31m\r\b\x7f\u0085\u2028\u202e\nFORGED row\ty"
 
 // hostileCluster is the sample with a text wherever a node or a tenant can put one.
@@ -94,7 +94,7 @@ var overNode = []string{
 	"generate nccl-topo -f FILE --arch x86_64 --vendor AuthenticAMD",
 }
 
-// outputOf is what a command prints and says, to both streams, and whether its answer is JSON or YAML.
+// outputOf returns a command's output to both streams, and whether it is JSON or YAML.
 func outputOf(tb testing.TB, line string) (out string, data bool) {
 	tb.Helper()
 	cmd := New(programName)
@@ -120,7 +120,7 @@ func checkPrintable(tb testing.TB, what, out string) {
 	}
 }
 
-// writtenFiles has a cluster and one of its graphs as files.
+// writtenFiles writes a cluster and one of its graphs into files.
 func writtenFiles(tb testing.TB, c *viewtest.Cluster) (cluster, node, svg string) {
 	tb.Helper()
 	list, err := c.List()
@@ -182,7 +182,7 @@ func TestHostileTexts(t *testing.T) {
 }
 
 // FuzzForeignTexts puts any text wherever a node or a tenant can put one, and looks for control
-// characters in what the commands print.
+// characters in the output of the commands.
 func FuzzForeignTexts(f *testing.F) {
 	f.Add(hostile)
 	f.Add("NVIDIA H100 80GB HBM3")
@@ -204,7 +204,7 @@ func FuzzForeignTexts(f *testing.F) {
 	})
 }
 
-// TestHostilePoolTexts: the same of what pools have of nodes and tenants.
+// TestHostilePoolTexts: the same for texts of nodes and tenants in pools.
 func TestHostilePoolTexts(t *testing.T) {
 	record := used("a", "nvidia.com/gpu", hour(2, 0), hour(2, 1))
 	record.Spec.Pod, record.Spec.Node, record.Spec.Model, record.Spec.Pool = hostile, hostile, hostile, hostile
@@ -244,7 +244,7 @@ func TestHostilePoolTexts(t *testing.T) {
 	}
 }
 
-// TestPaintedCells: what is coloured has no colours of others.
+// TestPaintedCells: a coloured text contains no colours from elsewhere.
 func TestPaintedCells(t *testing.T) {
 	p := palette{on: true}
 	var out table
@@ -260,8 +260,8 @@ func TestPaintedCells(t *testing.T) {
 	}
 }
 
-// TestJSONControls: JSON has escapes for what a terminal acts upon, and is the same when it is read,
-// however it is cut into pieces.
+// TestJSONControls: JSON has escapes for the characters that a terminal acts upon, and is the same when it
+// is read, however it is cut into pieces.
 func TestJSONControls(t *testing.T) {
 	const text = "a\x7f\u0080é\u009f\u00a0ÂÂ\u0085\u2028b\x1b"
 	data, err := json.Marshal(text)
@@ -284,8 +284,8 @@ func TestJSONControls(t *testing.T) {
 	}
 }
 
-// TestPrintingFunctions: texts for people are written by printf and by the rows of tables. The
-// functions of fmt print what they are given.
+// TestPrintingFunctions: texts for people are written by printf and by the rows of tables. The functions
+// of fmt would print them unchanged.
 func TestPrintingFunctions(t *testing.T) {
 	allowed := map[string]string{
 		"printable.go": "it is what cleans",

@@ -13,9 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestRequiredConfigMapKeys: the ConfigMap has the required keys. It compares what the product was
-// asked to write in a ConfigMap with what it writes of such a machine: eight A100 behind
-// NVSwitches, four on each of two NUMA nodes.
+// TestRequiredConfigMapKeys: the ConfigMap has the required keys. The test compares the required content
+// of a ConfigMap with the output for such a machine: eight A100 behind NVSwitches, four on each of two
+// NUMA nodes.
 func TestRequiredConfigMapKeys(t *testing.T) {
 	type numaNode struct {
 		ID   int   `json:"node_id"`
@@ -123,7 +123,7 @@ func TestRequiredForms(t *testing.T) {
 	}
 }
 
-// TestCommandAfterDashes: what stands before "--", or beside --command, is no command.
+// TestCommandAfterDashes: words before "--", or beside --command, are no command.
 func TestCommandAfterDashes(t *testing.T) {
 	for line, want := range map[string]string{
 		"affinity --machine hgx-a100-8 --gpus 0 python":                                     `"python": affinity takes flags, and a command after "--"`,

@@ -18,12 +18,12 @@ const (
 	programName = "nvtopo"
 	pluginName  = "kubectl-nvtopo"
 
-	// programInText stands for the way the program was called in help texts.
+	// programInText is replaced in help texts by the name under which the program was called.
 	programInText = "NVTOPO"
 )
 
-// New returns the command. argv0 is how the program was called: if that is
-// kubectl-nvtopo, its help says "kubectl nvtopo".
+// New returns the command. argv0 is the name under which the program was called: if that is
+// kubectl-nvtopo, its help has "kubectl nvtopo".
 func New(argv0 string) *cobra.Command {
 	name := displayName(argv0)
 	root := &cobra.Command{
@@ -72,13 +72,13 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 	return root
 }
 
-// flagValues are the types of flags' values whose faults the flag library tells in the words of Go's parser.
+// flagValues are the types of flags' values for which the flag library reports errors of Go's parser.
 var flagValues = map[string]string{
 	"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "float64": "a number", "float64Slice": "numbers with commas between them",
 	"bool": "true or false", "duration": "a duration such as 90s or 10m", "count": "a whole number",
 }
 
-// flagFault names the flag, its value and what it may be.
+// flagFault returns an error with the flag, its value and the permitted values.
 func flagFault(err error) error {
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
@@ -99,7 +99,7 @@ func displayName(argv0 string) string {
 	return programName
 }
 
-// nameProgram puts the name that the user types into the texts of all commands.
+// nameProgram puts the name under which the program was called into the texts of all commands.
 func nameProgram(cmd *cobra.Command, name string) {
 	cmd.Long = strings.ReplaceAll(cmd.Long, programInText, name)
 	cmd.Example = strings.ReplaceAll(cmd.Example, programInText, name)
@@ -120,7 +120,7 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	return usagef("unknown command %q: %s", args[0], hint)
 }
 
-// commandArgs accepts positional arguments after "--" only: the command that is to be started.
+// commandArgs accepts positional arguments after "--" only: the command to start.
 func commandArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 		return usagef("%q: %s takes flags, and a command after \"--\", see '%s --help'", args[0], cmd.Name(), cmd.CommandPath())

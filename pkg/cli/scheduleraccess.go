@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// schedulerAccess are the flags that say how schedulers' debug addresses are reached. Without --scheduler what-if
-// and snapshot save find the one that leads.
+// schedulerAccess are the flags for access to schedulers' debug addresses. Without --scheduler what-if and
+// snapshot save find the leader.
 type schedulerAccess struct {
 	schedulers  []string
 	schedulerCA string
@@ -40,8 +40,8 @@ func (a *schedulerAccess) check() error {
 	return nil
 }
 
-// client sends the user's token to schedulers, and nothing else from the connection to the
-// API server. timeout bounds one request.
+// client returns a client that sends the user's token to schedulers, and nothing else from the connection
+// to the API server. timeout bounds one request.
 func (a *schedulerAccess) client(cluster *rest.Config, timeout time.Duration) (*http.Client, error) {
 	config := &rest.Config{
 		Host: a.schedulers[0], Timeout: timeout, UserAgent: cluster.UserAgent,

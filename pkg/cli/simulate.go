@@ -44,7 +44,7 @@ type simulation struct {
 	load, warmUp float64
 	seed         uint64
 	podPolicy    string
-	message      string // size of the all-reduce that is judged; empty: nothing is judged
+	message      string // size of the judged all-reduce; empty: nothing is judged
 	byPlacement  bool
 }
 
@@ -193,7 +193,7 @@ func parseWeights(text string) (*nodeindex.Weights, error) {
 	}
 	for i, part := range parts {
 		share, err := strconv.ParseFloat(part, 64)
-		if err != nil || !(share >= 0 && share <= 1) { // not a number is neither
+		if err != nil || !(share >= 0 && share <= 1) { // NaN is in no range
 			return nil, usagef("--weights %q: %q is no number from 0 to 1", text, part)
 		}
 		shares[i] = share
@@ -329,7 +329,7 @@ func (s *simulation) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// checkPolicies refuses policies that nobody has, and weights of others than ours.
+// checkPolicies refuses unknown policies, and weights for policies other than ours.
 func (s *simulation) checkPolicies() error {
 	known := sim.Policies()
 	for _, p := range s.policies {
@@ -402,7 +402,7 @@ func writeResults(w io.Writer, results []*sim.Result) error {
 	return writeGangResults(w, results)
 }
 
-// writeVerdicts writes a table of what the pods got, with three columns for each size.
+// writeVerdicts writes a table of the judged placements, with three columns for each size.
 func writeVerdicts(w io.Writer, results []*sim.Result) error {
 	sizes := slices.Sorted(maps.Keys(results[0].Judged.BySize))
 	fmt.Fprintln(w)
@@ -429,7 +429,7 @@ func writeVerdicts(w io.Writer, results []*sim.Result) error {
 	return t.Flush()
 }
 
-// writeGangResults writes a table of the gangs, with two columns a level, and two more where they are
+// writeGangResults writes a table of the gangs, with two columns per level, and two more if they are
 // judged.
 func writeGangResults(w io.Writer, results []*sim.Result) error {
 	levels := slices.Sorted(maps.Keys(results[0].Gangs.OneDomainShare))

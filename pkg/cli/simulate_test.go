@@ -29,8 +29,7 @@ func TestSimulateGoldenOutputs(t *testing.T) {
 	checkGolden(t, cases)
 }
 
-// TestSimulateJSON compares the JSON with what the library gives
-// for the same files and flags.
+// TestSimulateJSON compares the JSON with the library's result for the same files and flags.
 func TestSimulateJSON(t *testing.T) {
 	text, err := os.ReadFile(simulateNodes)
 	if err != nil {
@@ -183,7 +182,7 @@ func without(args []string, flag string) (out []string) {
 	return out
 }
 
-// TestSimulateErrors: bad simulations say what is wrong.
+// TestSimulateErrors: errors of bad simulations report the fault.
 func TestSimulateErrors(t *testing.T) {
 	const files = " --nodes testdata/nodes.txt --trace testdata/trace.csv"
 	cases := map[string]struct {

@@ -16,9 +16,9 @@ var sizeText = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kKmMgGtT]?)([iI]?)[
 // maxSize is the largest message: 1 PB, far above any GPU's memory.
 const maxSize = 1e15
 
-// parseSize reads the size of a message in bytes. With binary, prefixes step by 1024 up
-// and down from the GB that bandwidths are in, so 100 MB is 100/1024 GB. Otherwise they
-// are SI. IEC prefixes (MiB) are exact bytes.
+// parseSize reads the size of a message in bytes. With binary, prefixes are steps of 1024 up and down from
+// the GB that bandwidths are in, so 100 MB is 100/1024 GB. Otherwise they are SI. IEC prefixes (MiB) are
+// exact bytes.
 func parseSize(s string, binary bool) (float64, error) {
 	m := sizeText.FindStringSubmatch(strings.TrimSpace(s))
 	if m == nil {

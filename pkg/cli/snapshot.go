@@ -95,7 +95,7 @@ func (s *saving) write(out io.Writer, snapshot *whatif.Snapshot) error {
 		return inputf("--output: %w", err)
 	}
 	if err := snapshot.Write(file); err != nil {
-		_ = file.Close() // it is not whole anyway
+		_ = file.Close() // it is incomplete anyway
 		return inputf("--output: %w", err)
 	}
 	if err := file.Close(); err != nil {
@@ -104,7 +104,7 @@ func (s *saving) write(out io.Writer, snapshot *whatif.Snapshot) error {
 	return nil
 }
 
-// addPriorityClasses adds what only admission reads, and schedulers do not.
+// addPriorityClasses adds the PriorityClasses, which only admission reads.
 func addPriorityClasses(ctx context.Context, kube kubernetes.Interface, s *whatif.Snapshot) error {
 	list, err := kube.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -30,18 +30,18 @@ const maxFile = 8 << 20
 // maxCluster bounds the size of one file with a cluster's objects.
 const maxCluster = 1 << 30
 
-// source has the flags that say which machine is meant.
+// source has the flags that select a machine.
 type source struct {
 	file, machine, node string
 
-	numactl, lscpu, gpuModel string // what captured text does not contain
+	numactl, lscpu, gpuModel string // values that captured text lacks
 	pcieGen, threadsPerCore  uint8
 
 	resource            string // which of the object's resources
 	kubeconfig, context string // for --node: the cluster that has the node
 }
 
-// input is one machine, after reading.
+// input is one machine, as read.
 type input struct {
 	name     string // name of the node, the machine or the file
 	resource string
@@ -120,7 +120,7 @@ func (s *source) loadFile(cmd *cobra.Command) (*input, error) {
 	return s.fromGraph(name, tool.Resource(), g), nil
 }
 
-// textOptions are what captured text does not contain.
+// textOptions returns the values that captured text lacks.
 func (s *source) textOptions(cmd *cobra.Command) (smi.Options, error) {
 	opts := smi.Options{Model: s.gpuModel, PCIeGen: nvtopo.PCIeGen(s.pcieGen), Cores: smi.Cores{PerCore: int(s.threadsPerCore)}}
 	for _, f := range []struct {
@@ -144,7 +144,7 @@ func (s *source) textOptions(cmd *cobra.Command) (smi.Options, error) {
 	return opts, nil
 }
 
-// readObject reads a NodeGPUTopology, or the ConfigMap that export makes of one.
+// readObject reads a NodeGPUTopology, or the ConfigMap that export writes of one.
 func (s *source) readObject(data []byte, shown string) (*input, error) {
 	kind := cmp.Or(kindOf(data), v1alpha1.Kind)
 	if err := s.refuseTextFlags(shown + " is a " + kind); err != nil {
@@ -163,13 +163,13 @@ func (s *source) readObject(data []byte, shown string) (*input, error) {
 	return s.fromObject(obj, shown)
 }
 
-// fromGraph takes vendors as the resource unless the user names one.
+// fromGraph returns the input of a graph; vendors is the resource unless the user gives one.
 func (s *source) fromGraph(name, vendors string, g *nvtopo.Graph) *input {
 	return &input{name: name, resource: cmp.Or(s.resource, vendors, v1alpha1.DefaultResource), graph: g}
 }
 
-// refuseTextFlags refuses flags that add to captured text if there is no such text.
-// Ignoring them would mislead the user.
+// refuseTextFlags refuses flags that complete captured text if there is no such text. Ignoring them would
+// mislead the user.
 func (s *source) refuseTextFlags(because string) error {
 	for _, f := range []struct {
 		name string
@@ -230,8 +230,8 @@ func (s *source) checkStdin() error {
 	return nil
 }
 
-// fromObject takes the graph of one resource: the one that --resource names, else the
-// only one, else the default one.
+// fromObject returns the input of one resource's graph: the one of --resource, else the only one, else the
+// default one.
 func (s *source) fromObject(obj *v1alpha1.NodeGPUTopology, shown string) (*input, error) {
 	graphs, err := obj.Graphs()
 	if err != nil {

@@ -21,12 +21,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
-// TestStaleEverywhere: top, check and explain say of the same graphs that they are stale, whatever condition a
+// TestStaleEverywhere: top, check and explain report the same graphs as stale, whatever condition a
 // scheduler has left.
 func TestStaleEverywhere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		renewed time.Duration // ago, by the clock of the node; 0: there is no Lease
-		served  time.Duration // ago, by the API server's; 0: nobody knows
+		served  time.Duration // ago, by the API server's; 0: not known
 		owner   string        // UID of the Node that the Lease is of; empty: this one
 		stale   bool          // the condition
 		want    bool
@@ -91,11 +91,11 @@ func served(at time.Time) []metav1.ManagedFieldsEntry {
 	}}
 }
 
-// TestSilentAgents: top and check say of the same nodes that their agents are silent.
+// TestSilentAgents: top and check report the agents of the same nodes as silent.
 func TestSilentAgents(t *testing.T) {
 	for name, tc := range map[string]struct {
 		renewed time.Duration // ago, by the clock of the node; 0: there is no Lease
-		served  time.Duration // ago, by the API server's; 0: nobody knows
+		served  time.Duration // ago, by the API server's; 0: not known
 		owner   types.UID     // of the Node that the Lease is of; empty: this one
 		want    bool
 	}{

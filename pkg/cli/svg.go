@@ -23,16 +23,16 @@ const (
 	svgLine   = 22  // between two lines of text
 )
 
-// linkColours are from the best class of a machine to the worst: dark ones are fast.
+// linkColours are the colours from the best class of a machine to the worst: dark ones are fast.
 var linkColours = [...]string{"#1b5e20", "#66a61e", "#e6ab02", "#d95f02", "#bdbdbd"}
 
-// podColours tell pods apart; there may be more pods than colours.
+// podColours distinguish pods; there may be more pods than colours.
 var podColours = [...]string{"#8dd3c7", "#bebada", "#fb8072", "#80b1d3", "#fdb462", "#b3de69", "#fccde5", "#bc80bd"}
 
-// svg is a picture in the making.
+// svg is a picture that is being written.
 type svg struct{ bytes.Buffer }
 
-// escaped writes somebody's words.
+// escaped writes a text from the cluster as XML text.
 func (s *svg) escaped(text string) { _ = xml.EscapeText(s, []byte(printable(text))) } // a buffer takes all
 
 func (s *svg) text(x, y int, style, text string) {
@@ -41,11 +41,11 @@ func (s *svg) text(x, y int, style, text string) {
 	s.WriteString("</text>\n")
 }
 
-// point is where a GPU is drawn: on a circle, those of one NUMA node beside each other.
+// point is the position of a GPU: on a circle, those of one NUMA node beside each other.
 type point struct{ x, y int }
 
-// drawLinks draws the link graph of a node: GPUs in the colours of their pods, and links in the
-// colours of their classes, the worst first, so that the fast ones are on top.
+// drawLinks draws the link graph of a node: GPUs in the colours of their pods, and links in the colours of
+// their classes, the worst first, so that the fast ones are on top.
 func drawLinks(n *clusterview.Node) []byte {
 	g := n.Graph()
 	classes := linkClasses(g)
@@ -106,7 +106,7 @@ func (s *svg) legend(g *nvtopo.Graph, n *clusterview.Node, classes []nvtopo.Clas
 	}
 }
 
-// places puts the GPUs on a circle in the order of their NUMA nodes, from the top on.
+// places returns the positions of the GPUs on a circle in the order of their NUMA nodes, from the top on.
 func places(g *nvtopo.Graph) []point {
 	order := make([]int, g.Len())
 	for i := range order {

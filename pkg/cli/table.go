@@ -16,7 +16,7 @@ import (
 // table is rows of cells in columns. Cells may be coloured.
 type table struct{ rows [][]string }
 
-// row adds a row of cells, which are printed without what a terminal would act upon.
+// row adds a row of cells, which are printed without the characters that a terminal would act upon.
 func (t *table) row(cells ...any) {
 	row := make([]string, len(cells))
 	for i, cell := range cells {
@@ -28,7 +28,7 @@ func (t *table) row(cells ...any) {
 // escapes are the sequences that change a terminal's colour.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// columns is how wide a text is on a terminal.
+// columns is the width of a text on a terminal.
 func columns(s string) int { return utf8.RuneCountInString(escapes.ReplaceAllString(s, "")) }
 
 // write prints the rows, with two blanks between columns and none at the end of a line.
@@ -54,11 +54,11 @@ func (t *table) write(w io.Writer) error {
 	return err
 }
 
-// palette colours what goes to a terminal. The zero value colours nothing.
+// palette colours text on a terminal. The zero value colours nothing.
 type palette struct{ on bool }
 
-// paletteFor is for what is written to w: colours for a terminal only, and none if the
-// environment has NO_COLOR (https://no-color.org).
+// paletteFor returns the palette for output to w: colours for a terminal only, and none if the environment
+// has NO_COLOR (https://no-color.org).
 func paletteFor(w io.Writer) palette { return palette{isTerminal(w) && os.Getenv("NO_COLOR") == ""} }
 
 func isTerminal(w io.Writer) bool {
@@ -79,7 +79,7 @@ func (p palette) taken(s string) safe   { return p.paint("34", s) } // blue
 func (p palette) warning(s string) safe { return p.paint("33", s) } // yellow
 func (p palette) bad(s string) safe     { return p.paint("31", s) } // red
 
-// viewOutput is the form in which the commands that show a cluster answer.
+// viewOutput is the form of the output of the commands that show a cluster.
 type viewOutput string
 
 var viewForms = [...]string{"table", "wide", "json", "yaml"}
@@ -92,7 +92,7 @@ func (o viewOutput) check() error { return checkForm(string(o), viewForms[:]...)
 
 func (o viewOutput) wide() bool { return o == "wide" }
 
-// write prints the answer in the chosen form.
+// write prints the output in the chosen form.
 func (o viewOutput) write(w io.Writer, answer any, text func(io.Writer) error) error {
 	return writeAnswer(w, string(o), answer, text)
 }

@@ -105,11 +105,11 @@ func (o *topping) show(ctx context.Context, w io.Writer, p palette, read func(co
 	return o.out.write(w, v, func(w io.Writer) error { return writeTop(w, v, p, o.out.wide()) })
 }
 
-// clearScreen moves the cursor to the top and clears what is below.
+// clearScreen moves the cursor to the top and clears the screen below.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// follow shows the cluster whenever it looks different. A terminal is cleared before; elsewhere
-// one answer follows the other. It ends without an error when ctx does.
+// follow shows the cluster whenever the output changes. A terminal is cleared before; elsewhere one output
+// follows the other. It ends without an error when ctx does.
 func (o *topping) follow(ctx context.Context, w io.Writer, read func(context.Context) (*clusterview.View, error)) error {
 	last := ""
 	for ctx.Err() == nil {
@@ -178,7 +178,7 @@ func writeTop(w io.Writer, v *clusterview.View, p palette, wide bool) error {
 	return nil
 }
 
-// writeTotal sums up the nodes.
+// writeTotal writes the totals of the nodes.
 func writeTotal(w io.Writer, v *clusterview.View) {
 	s, link := &v.Supply, "a direct link (NVLINK, XGMI or HCCS)"
 	if v.MinLink != "" {
@@ -214,7 +214,7 @@ func topRow(n *clusterview.Node, p palette, wide bool) []any {
 	return append(row, p.warning(note))
 }
 
-// largestCell is the size and the class of a group.
+// largestCell returns the size and the class of a group.
 func largestCell(r *clusterview.Ring) string {
 	if r == nil {
 		return "-"
@@ -222,7 +222,7 @@ func largestCell(r *clusterview.Ring) string {
 	return fmt.Sprintf("%d %s", len(r.GPUs), r.Class)
 }
 
-// writeModels sums up the nodes by GPU model; nothing where no node has a graph.
+// writeModels writes the totals of the nodes by GPU model; nothing if no node has a graph.
 func writeModels(w io.Writer, v *clusterview.View) error {
 	if len(v.Models) == 0 {
 		return nil
@@ -239,7 +239,7 @@ func writeModels(w io.Writer, v *clusterview.View) error {
 	return t.write(w)
 }
 
-// signs are the GPUs of a node, one sign each.
+// signs returns the GPUs of a node as one sign each.
 func signs(n *clusterview.Node, p palette) safe {
 	var out safe
 	for i := range n.GPUs {
@@ -262,7 +262,7 @@ func signs(n *clusterview.Node, p palette) safe {
 	return cmp.Or(out, "-")
 }
 
-// ringCell is the best ring of k GPUs now, and what it could be.
+// ringCell returns the best ring of k GPUs now, and the best possible.
 func ringCell(n *clusterview.Node, k int, p palette) safe {
 	for i := range n.Rings {
 		r := &n.Rings[i]
@@ -274,7 +274,8 @@ func ringCell(n *clusterview.Node, k int, p palette) safe {
 	return "-"
 }
 
-// ringSpeed is the bandwidth of a ring, and after / the best of as many GPUs if that is more; - for none.
+// ringSpeed is the bandwidth of a ring, and after / the best of as many GPUs if that is more; - without a
+// ring.
 func ringSpeed(gbps, best float64, p palette) safe {
 	switch {
 	case gbps == 0:
@@ -302,7 +303,7 @@ func orDash(s string) string {
 	return s
 }
 
-// writeSizes says for each size of group how much of what could be there is there.
+// writeSizes writes, for each size of group, the present number of groups beside the possible one.
 func writeSizes(w io.Writer, v *clusterview.View, p palette) error {
 	t := &table{}
 	t.row("SIZE", "SLOTS", "CAPACITY", "CLASS", "LINKED", "CAPACITY", "IDEAL", "FRAGMENTED", "MENDABLE")
@@ -326,7 +327,7 @@ func writeSizes(w io.Writer, v *clusterview.View, p palette) error {
 	return t.write(w)
 }
 
-// share is how much of the ideal is missing.
+// share is the missing share of the ideal.
 func share(l *clusterview.Linked, p palette) safe {
 	if l.Ideal == 0 {
 		return "-"

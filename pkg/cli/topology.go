@@ -108,8 +108,8 @@ func (o *showingTopology) tree(cmd *cobra.Command) error {
 	})
 }
 
-// treeRows are the rows of a group and of what is in it; first stands before its own name, and
-// rest before those below.
+// treeRows adds the rows of a group and of its parts; first is the prefix of its own name, and rest that
+// of those below.
 func treeRows(t *table, g *clusterview.Group, first, rest string, p palette) {
 	s := &g.Supply
 	row := []any{first + g.Name, bar(s.UsedGPUs, s.GPUs, p), fmt.Sprintf("%d/%d", s.UsedGPUs, s.GPUs)}
@@ -134,7 +134,7 @@ func treeRows(t *table, g *clusterview.Group, first, rest string, p palette) {
 	}
 }
 
-// podNote says which GPUs a pod has, and of which gang it is.
+// podNote describes a pod's GPUs and its gang.
 func podNote(pod *clusterview.Pod) string {
 	if pod == nil {
 		return ""
@@ -158,11 +158,11 @@ func podNote(pod *clusterview.Pod) string {
 	return note
 }
 
-// barWidth is the signs of a bar.
+// barWidth is the number of signs of a bar.
 const barWidth = 16
 
-// bar shows a share. Anything above nothing is one sign at least, and anything below all is one
-// less than full.
+// bar shows a share. Any share above 0 has at least one sign, and any below 1 is at least one less than
+// full.
 func bar(used, all int, p palette) safe {
 	if all == 0 {
 		return ""
@@ -287,7 +287,7 @@ func podRow(pod *clusterview.Pod, p palette) []any {
 	return append(row, note)
 }
 
-// joinRing writes a ring as pick does, without its return.
+// joinRing writes a ring as pick does, without its first GPU at the end.
 func joinRing(gpus []int) string {
 	out := make([]string, len(gpus))
 	for i, g := range gpus {

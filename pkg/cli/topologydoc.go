@@ -29,7 +29,7 @@ type topologyDoc struct {
 	Node     string   `json:"node"`
 	Resource string   `json:"resource,omitempty"`
 	GPUs     []gpuDoc `json:"gpus"`
-	// What follows is in the order of gpus, for each of them.
+	// The fields below are in the order of gpus.
 	Matrix        [][]string  `json:"matrix"`         // link classes, X on the diagonal
 	BandwidthGBps [][]float64 `json:"bandwidthGBps"`  // of one direction
 	PCIe          [][]string  `json:"pcie,omitempty"` // PCIe levels, "" if not known
@@ -37,7 +37,7 @@ type topologyDoc struct {
 	Switched      [][]bool    `json:"switched,omitempty"` // through a switch of the fabric
 	NUMA          []numaDoc   `json:"numa"`
 	NICs          []nicDoc    `json:"nics,omitempty"`
-	// Document is the same, with the keys that other tools' scripts read.
+	// Document has the same data under the keys that other tools' scripts read.
 	alias.Document
 }
 
@@ -51,8 +51,8 @@ type gpuDoc struct {
 	CPUs      string           `json:"cpus,omitempty"`
 	MIG       bool             `json:"mig,omitempty"`
 	Slices    []v1alpha1.Slice `json:"slices,omitempty"`
-	Unhealthy string           `json:"unhealthy,omitempty"` // why
-	Degraded  string           `json:"degraded,omitempty"`  // why
+	Unhealthy string           `json:"unhealthy,omitempty"` // the reason
+	Degraded  string           `json:"degraded,omitempty"`  // the reason
 }
 
 type numaDoc struct {
@@ -125,7 +125,7 @@ func (in *input) document() *topologyDoc {
 	return doc
 }
 
-// emptyCells is an empty cell for each two GPUs.
+// emptyCells returns an empty cell for each pair of GPUs.
 func emptyCells[T any](g *nvtopo.Graph) [][]T {
 	rows := make([][]T, g.Len())
 	for i := range rows {
@@ -134,7 +134,8 @@ func emptyCells[T any](g *nvtopo.Graph) [][]T {
 	return rows
 }
 
-// decodeConfigMap reads what export --format configmap wrote, as the NodeGPUTopology of that graph.
+// decodeConfigMap reads a ConfigMap written by export --format configmap, as the NodeGPUTopology of that
+// graph.
 func decodeConfigMap(data []byte) (*v1alpha1.NodeGPUTopology, error) {
 	if n := countDocuments(data); n > 1 {
 		return nil, fmt.Errorf("%d YAML documents, want one ConfigMap", n)
@@ -246,7 +247,7 @@ func (n *numaDoc) read() (out nvtopo.NUMANode, err error) {
 // maxGBps bounds a bandwidth: 100 TB/s, as in a NodeGPUTopology.
 const maxGBps = 1e5
 
-// links reads the tables. A document of before has no pcie, latencyMicroseconds and switched.
+// links reads the tables. Documents of older releases lack pcie, latencyMicroseconds and switched.
 func (doc *topologyDoc) links() (map[[2]int]nvtopo.Link, error) {
 	n := len(doc.GPUs)
 	for name, wrong := range map[string]bool{
@@ -310,7 +311,7 @@ func (doc *topologyDoc) link(i, j int) (nvtopo.Link, error) {
 	return link, nil
 }
 
-// readLevel reads a PCIe level; "" is one that is not known.
+// readLevel reads a PCIe level; "" is an unknown one.
 func readLevel(text string) (nvtopo.PCIeLevel, error) {
 	if text == "" {
 		return nvtopo.PCIeUnknown, nil

@@ -28,7 +28,7 @@ func readClusterTopology(cmd *cobra.Command, file string) (*v1alpha1.ClusterTopo
 	return ct, nil
 }
 
-// fetchClusterTopology reads the cluster's; nil if it has none.
+// fetchClusterTopology reads the cluster's ClusterTopology; nil if it has none.
 func fetchClusterTopology(ctx context.Context, client dynamic.Interface) (*v1alpha1.ClusterTopology, error) {
 	u, err := client.Resource(v1alpha1.ClusterTopologyGVR).Get(ctx, v1alpha1.ClusterTopologyName, metav1.GetOptions{})
 	switch {

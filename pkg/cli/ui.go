@@ -33,9 +33,9 @@ import (
 )
 
 const (
-	// uiAddress is where the web view is by default: on this machine only.
+	// uiAddress is the default address of the web view: on this machine only.
 	uiAddress = "127.0.0.1:8473"
-	// settleTimeout bounds how long the cluster is read before the first answer.
+	// settleTimeout bounds the time of reading the cluster before the first response.
 	settleTimeout = 2 * time.Minute
 	// maxPodEvents bounds the events of one pod's history.
 	maxPodEvents = 500
@@ -59,7 +59,7 @@ func newUI() *cobra.Command {
 	return cmd
 }
 
-// newUIWith makes the command, and what its flags set.
+// newUIWith returns the command, and the values of its flags.
 func newUIWith() (*cobra.Command, *viewing) {
 	v := &viewing{clock: clock.RealClock{}}
 	cmd := &cobra.Command{
@@ -160,7 +160,7 @@ func (v *viewing) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// sayProblems says what of the cluster cannot be read, once it has been asked for everything.
+// sayProblems prints the parts of the cluster that cannot be read, once all have been requested.
 func sayProblems(ctx context.Context, w io.Writer, watch *clusterwatch.Watch) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -172,7 +172,7 @@ func sayProblems(ctx context.Context, w io.Writer, watch *clusterwatch.Watch) {
 	}
 }
 
-// viewed is a server with what it watches.
+// viewed is a server with its watch of the cluster.
 type viewed struct {
 	watch  *clusterwatch.Watch
 	server *webui.Server
@@ -205,7 +205,7 @@ func (v *viewing) server(config *rest.Config) (*viewed, error) {
 		Files: builtPages(),
 	}
 	if v.byToken {
-		reviewing := rest.CopyConfig(config) // with a limit of its own: anybody's requests use it up
+		reviewing := rest.CopyConfig(config) // with a limit of its own: requests of any user use it up
 		reviewing.QPS, reviewing.Burst = clusterQPS, 2*clusterQPS
 		reviewer, err := kubernetes.NewForConfig(reviewing)
 		if err != nil {
@@ -226,7 +226,7 @@ func (v *viewing) server(config *rest.Config) (*viewed, error) {
 	return &viewed{watch, server}, err
 }
 
-// resources are those whose devices the scheduler chooses; nil: as it has published.
+// resources returns the resources whose devices the scheduler chooses; nil: those that it has published.
 func (v *viewing) resources() []string {
 	if v.resource == v1alpha1.DefaultResource {
 		return nil
@@ -234,7 +234,7 @@ func (v *viewing) resources() []string {
 	return []string{v.resource}
 }
 
-// user is what the kubeconfig calls the user of its context.
+// user is the name of the user in the kubeconfig's context.
 func (v *viewing) user() string {
 	raw, err := v.cluster.loader().RawConfig()
 	if err != nil {

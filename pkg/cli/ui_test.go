@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWebViewAddress: the web view listens on this machine only. An address that others reach needs
-// tokens, and only then there is a certificate.
+// TestWebViewAddress: the web view listens on this machine only. An address that others can reach needs
+// tokens, and has a certificate.
 func TestWebViewAddress(t *testing.T) {
 	tests := map[string]struct {
 		args []string

@@ -112,7 +112,7 @@ func (o *uninstalling) run(cmd *cobra.Command) error {
 	if plan.Refused != "" {
 		return noAnswerf("%s", plan.Refused)
 	}
-	before := removalOf(plan) // its notes are of pods and objects that are there now
+	before := removalOf(plan) // its notes are about pods and objects that exist now
 	w := cmd.OutOrStdout()
 	r := &uninstall.Runner{Cluster: c, Patience: o.patience, Done: func(s *uninstall.Step) {
 		if s.Change == uninstall.NoChange {
@@ -130,7 +130,7 @@ func (o *uninstalling) run(cmd *cobra.Command) error {
 	return end.writeRest(w, "nothing of nvtopo is left")
 }
 
-// removal is the answer of uninstall --dry-run; its JSON form is part of the command's contract.
+// removal is the output of uninstall --dry-run; its JSON form is part of the command's contract.
 type removal struct {
 	Refused string        `json:"refused,omitempty"`
 	Steps   []removalStep `json:"steps"`
@@ -149,7 +149,7 @@ type removalStep struct {
 	Without   []string `json:"without,omitempty"`
 }
 
-// keptObject is an object of nvtopo's that stays.
+// keptObject is an object of nvtopo's that is kept.
 type keptObject struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -209,7 +209,7 @@ func (r *removal) write(w io.Writer) error {
 	return nil
 }
 
-// few names what fits into a line. The JSON form has all.
+// few lists the names that fit into a line. The JSON form has all.
 func few(all []string) string {
 	if len(all) == 2 {
 		return strings.Join(all, ", ") // the second is as short as its number
@@ -217,10 +217,10 @@ func few(all []string) string {
 	return eviction.First(all, 1)
 }
 
-// maxKept is how many objects of a kind that stay are named.
+// maxKept is the number of kept objects of a kind that are named.
 const maxKept = 3
 
-// writeRest writes what stays and what to do, or end if that is nothing.
+// writeRest writes the kept objects and the next steps, or end if there are none.
 func (r *removal) writeRest(w io.Writer, end string) error {
 	for _, g := range r.Going {
 		printf(w, "%s is being deleted, and is gone when what holds it has ended\n", g)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRemovalText: what stays is named, of many of a kind the first few.
+// TestRemovalText: kept objects are named, the first few of each kind.
 func TestRemovalText(t *testing.T) {
 	r := &removal{
 		Steps: []removalStep{{Stage: "agent", Action: "delete", Kind: "DaemonSet", Namespace: "nvtopo-system", Name: "nvtopo-node-agent"}},

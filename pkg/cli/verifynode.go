@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeverify"
 )
 
-// smiTimeout bounds a call of nvidia-smi, which hangs where a GPU does.
+// smiTimeout bounds a call of nvidia-smi, which hangs if a GPU does.
 const smiTimeout = 30 * time.Second
 
 // verifying is the command verify-node with its flags.

@@ -96,8 +96,8 @@ func savedPod(t *testing.T) string {
 	return file
 }
 
-// fakeSMI puts a program nvidia-smi before all others, that prints what a container with GPUs 0
-// and 3 of a DGX-1 would.
+// fakeSMI puts a program nvidia-smi first in PATH that prints the output of a container with GPUs 0 and 3
+// of a DGX-1.
 func fakeSMI(t *testing.T) {
 	t.Helper()
 	const script = `#!/bin/sh
@@ -138,7 +138,7 @@ func TestVerifyNodePod(t *testing.T) {
 	}
 }
 
-// What a tenant wrote must not reach the terminal of whoever verifies as it is.
+// A tenant's text must not reach the user's terminal unchanged.
 func TestVerifyNodeControlCharacters(t *testing.T) {
 	root := fakeNode(t, "0-9", "CUDA_VISIBLE_DEVICES=\x1b[2J0\nok  visible GPUs", gpu0, gpu3)
 	out, err := run(t, "", "verify-node", "trainer-0", "-n", "team", "-c", "train", "--from", savedPod(t), "--root", root, "-o", "wide")
@@ -150,7 +150,7 @@ func TestVerifyNodeControlCharacters(t *testing.T) {
 	}
 }
 
-// Standard input is there once, for all containers.
+// Standard input is read once, for all containers.
 func TestVerifyNodeStdin(t *testing.T) {
 	fakeSMI(t)
 	root := fakeNode(t, "0-9", "NVIDIA_VISIBLE_DEVICES="+gpu0+","+gpu3, gpu0, gpu3)
@@ -170,7 +170,7 @@ func TestVerifyNodeStdin(t *testing.T) {
 	}
 }
 
-// TestVerifyNodeMatrixWithoutUUIDs: -f takes a matrix where there is no nvidia-smi to ask for UUIDs.
+// TestVerifyNodeMatrixWithoutUUIDs: -f takes a matrix if there is no nvidia-smi to read UUIDs from.
 func TestVerifyNodeMatrixWithoutUUIDs(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	dir := t.TempDir()
@@ -222,7 +222,7 @@ func TestVerifyNodeMatrixWithoutUUIDs(t *testing.T) {
 	}
 }
 
-// TestVerifyNodeErrors: errors of verify-node say what is wrong.
+// TestVerifyNodeErrors: errors of verify-node report the fault.
 func TestVerifyNodeErrors(t *testing.T) {
 	from := savedPod(t)
 	for name, tc := range map[string]struct {

@@ -32,7 +32,7 @@ var (
 	errOutside       = errors.New("nvidia-smi is not run in the container")
 )
 
-// verifiedPod is a pod and its node's graph as the cluster has it, or why it has none.
+// verifiedPod is a pod and its node's graph in the cluster, or why there is none.
 type verifiedPod struct {
 	pod      *v1.Pod
 	graph    *input
@@ -68,7 +68,7 @@ func (v *verifying) ownContainer(cmd *cobra.Command, root fs.FS) (*nodeverify.Re
 	return &nodeverify.Report{Containers: []*nodeverify.Result{nodeverify.Examine(c, "")}}, nil
 }
 
-// readChoice reads the choice from a file of the downward API.
+// readChoice reads the allocation from a file of the downward API.
 func (v *verifying) readChoice(cmd *cobra.Command) (*allocation.Allocation, error) {
 	data, err := readFile(cmd, v.annotations)
 	if err != nil {
@@ -173,7 +173,7 @@ func (v *verifying) readSavedPod(cmd *cobra.Command, name string) (*verifiedPod,
 	return &verifiedPod{pod: found[0], graphErr: fmt.Errorf("--from has no NodeGPUTopology %s", found[0].Spec.NodeName)}, nil
 }
 
-// surroundings are what all containers of a machine share.
+// surroundings are the properties that all containers of a machine share.
 type surroundings struct {
 	machine  nodeverify.Machine
 	graph    *nvtopo.Graph
@@ -182,7 +182,7 @@ type surroundings struct {
 	unidentified error
 }
 
-// surroundings reads them. in is the machine's graph as the cluster has it, and inErr why it has none.
+// surroundings reads them. in is the machine's graph in the cluster, and inErr why there is none.
 func (v *verifying) surroundings(cmd *cobra.Command, root fs.FS, in *input, inErr error) (*surroundings, error) {
 	on := &surroundings{}
 	var err error
@@ -203,9 +203,8 @@ func (v *verifying) surroundings(cmd *cobra.Command, root fs.FS, in *input, inEr
 	return on, nil
 }
 
-// readGraph reads the graph of -f; unidentified says why its GPUs have no UUIDs. The text of
-// nvidia-smi has none: they come from `nvidia-smi -L`, or else from the node's graph as the cluster
-// has it, which may be nil.
+// readGraph reads the graph of -f; unidentified is why its GPUs have no UUIDs. The text of nvidia-smi has
+// none: they come from `nvidia-smi -L`, or else from the node's graph in the cluster, which may be nil.
 func (v *verifying) readGraph(cmd *cobra.Command, node *input) (g *nvtopo.Graph, unidentified, err error) {
 	s := source{file: v.file, resource: v.resource}
 	in, err := s.load(cmd)
@@ -230,7 +229,7 @@ func (v *verifying) readGraph(cmd *cobra.Command, node *input) (g *nvtopo.Graph,
 	return in.graph, unidentified, nil
 }
 
-// ask makes the graph of what nvidia-smi prints.
+// ask builds the graph from nvidia-smi's output.
 func (v *verifying) ask(ctx context.Context) (*nvtopo.Graph, error) {
 	text, err := v.smi(ctx, "topo", "-m")
 	if err != nil {
@@ -250,7 +249,7 @@ func (v *verifying) ask(ctx context.Context) (*nvtopo.Graph, error) {
 	return g, nil
 }
 
-// list asks which GPUs there are.
+// list returns the GPUs that nvidia-smi lists.
 func (v *verifying) list(ctx context.Context) ([]nvtopo.GPU, error) {
 	text, err := v.smi(ctx, "-L")
 	if err != nil {
@@ -263,7 +262,7 @@ func (v *verifying) list(ctx context.Context) ([]nvtopo.GPU, error) {
 	return gpus, nil
 }
 
-// smiError adds what nvidia-smi said of its failure.
+// smiError adds nvidia-smi's error output to an error.
 func smiError(err error) error {
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok && len(ended.Stderr) > 0 {
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(ended.Stderr))
@@ -271,8 +270,8 @@ func smiError(err error) error {
 	return err
 }
 
-// identify gives the GPUs of a graph that was read from text their UUIDs, all or none. Nobody else
-// has the graph yet.
+// identify sets the UUIDs of the GPUs of a graph that was read from text, all or none. The graph is not
+// shared yet.
 func identify(g *nvtopo.Graph, listed []nvtopo.GPU) error {
 	at := make([]int, len(g.GPUs))
 	for i := range g.GPUs {
@@ -287,11 +286,11 @@ func identify(g *nvtopo.Graph, listed []nvtopo.GPU) error {
 	return nil
 }
 
-// staticUID is on the mirror pod of a static pod. Its value is the UID by which kubelet knows the
+// staticUID is an annotation of the mirror pod of a static pod, with the UID that kubelet uses for the
 // static pod.
 const staticUID = "kubernetes.io/config.hash"
 
-// kubeletUID is the UID by which kubelet knows a pod.
+// kubeletUID is the UID that kubelet uses for a pod.
 func kubeletUID(pod *v1.Pod) types.UID {
 	if own := pod.Annotations[staticUID]; own != "" && pod.Annotations[v1.MirrorPodAnnotationKey] != "" {
 		return types.UID(own)

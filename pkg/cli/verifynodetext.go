@@ -13,15 +13,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeverify"
 )
 
-// mostProcesses is how many processes are named unless the output is wide.
+// mostProcesses is the number of processes that are named unless the output is wide.
 const mostProcesses = 4
 
 // longUUID matches a device's whole UUID. Its beginning is a name, too, for CUDA and for NVIDIA's
 // container toolkit.
 var longUUID = regexp.MustCompile(`\b((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
 
-// verificationText writes what was found for people; only if it is wide with whole UUIDs and all
-// processes.
+// verificationText writes the report for people; if wide, with whole UUIDs and all processes.
 func verificationText(r *nodeverify.Report, wide bool, colours palette) func(io.Writer) error {
 	return func(w io.Writer) error {
 		if r.Pod != "" {

@@ -28,7 +28,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podkeys"
 )
 
-// maxAnswer bounds the size of an answer.
+// maxAnswer bounds the size of a response.
 const maxAnswer = 64 << 20
 
 // asking is the command what-if with its flags.
@@ -130,7 +130,8 @@ func (a *asking) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// tellUnread says which keys of the pods look like ours and are read by nothing, pods with the same ones together.
+// tellUnread prints the keys of the pods that look like nvtopo's and have no effect, grouping pods with
+// the same ones.
 func tellUnread(cmd *cobra.Command, pods []*v1.Pod) {
 	var messages []string
 	with := map[string][]string{} // message -> pods
@@ -165,7 +166,7 @@ func (a *asking) offline(ctx context.Context, data []byte) (*whatif.Answer, erro
 	return decodeAnswer(text)
 }
 
-// live asks the scheduler that leads.
+// live sends the request to the leading scheduler.
 func (a *asking) live(ctx context.Context, asked *whatif.Asked) (*whatif.Answer, error) {
 	config, err := a.config()
 	if err != nil {
@@ -209,7 +210,7 @@ func tellGated(answer *whatif.Answer, gated []string) {
 }
 
 // admit has the API server admit the pods in a dry run, which creates nothing. It returns those that got a
-// scheduling gate there, as namespace/name.
+// scheduling gate by it, as namespace/name.
 func admit(ctx context.Context, kube kubernetes.Interface, asked *whatif.Asked) (gated []string, err error) {
 	for i, pod := range asked.Pods {
 		admitted, err := kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -254,7 +255,7 @@ func (a *asking) print(out io.Writer, answer *whatif.Answer) error {
 	return printFates(out, answer)
 }
 
-// printFates writes the answer for people.
+// printFates writes the result for people.
 func printFates(out io.Writer, answer *whatif.Answer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "POD\tOUTCOME\tNODE\tGPUS\tNUMA\tLINK\tRING GB/s\tRANK\tEQUAL NODES")

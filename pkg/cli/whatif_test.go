@@ -27,7 +27,7 @@ import (
 
 const whatIfPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"
 
-// fakeScheduler is a program that answers what it is given as a snapshot.
+// fakeScheduler is a program that prints the given answer for a snapshot.
 func fakeScheduler(t *testing.T, answer string) (program, snapshot string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -56,8 +56,8 @@ a/q  Placed   n2    -     -     -     -          -     -
 	}
 }
 
-// TestWhatIfUnreadKeys: keys of pods and of templates that look like ours and that nothing reads are told as
-// explain tells them, once for all pods of a template.
+// TestWhatIfUnreadKeys: keys of pods and of templates that look like nvtopo's and have no effect are
+// reported as in explain, once for all pods of a template.
 func TestWhatIfUnreadKeys(t *testing.T) {
 	const (
 		template = "template: {metadata: {annotations: {nvtopo.dev/min-bandwith: 100GB/s}}, spec: {containers: [{name: c}]}}"
@@ -92,7 +92,8 @@ func TestWhatIfUnreadKeys(t *testing.T) {
 	}
 }
 
-// TestWhatIfSaysWhy: of pods that are placed it is said why, in the words and on the scale of explain.
+// TestWhatIfSaysWhy: the reasons for the places of pods are printed, in the words and on the scale of
+// explain.
 func TestWhatIfSaysWhy(t *testing.T) {
 	const scored = `{"choice":{"node":"n1","best":{"ring":[0,3],"linkClass":"NV2","bandwidthGBps":50,"bestGBps":50},"bestNode":"n1","compared":3,
  "notCompared":[{"cause":"FewGPUs","text":"fewer free GPUs than asked","nodes":2}],
@@ -181,7 +182,7 @@ func TestWhatIfRefusals(t *testing.T) {
 	}
 }
 
-// TestWhatIfOfPresentPod: who asks for a pod that is there reads how to ask.
+// TestWhatIfOfPresentPod: the error for a pod that exists already has the advice how to ask.
 func TestWhatIfOfPresentPod(t *testing.T) {
 	pod := schedtest.Pod("train").Obj()
 	_, err := admit(t.Context(), fake.NewClientset(pod), &whatif.Asked{Pods: []*v1.Pod{pod}})
@@ -190,8 +191,8 @@ func TestWhatIfOfPresentPod(t *testing.T) {
 	}
 }
 
-// TestWhatIfOfTenantsPod: who asks about a pod that the API server refuses or gates reads how to ask all
-// the same.
+// TestWhatIfOfTenantsPod: the error for a pod that the API server refuses or gates has the advice how to
+// ask all the same.
 func TestWhatIfOfTenantsPod(t *testing.T) {
 	gate := []v1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
 	waits := `spec.schedulingGates[0] "kueue.x-k8s.io/admission": the scheduler does not look at the pod before the gate is taken away`
@@ -232,8 +233,8 @@ func TestWhatIfOfTenantsPod(t *testing.T) {
 	}
 }
 
-// TestLeaderSelection: the leading scheduler is asked. Standbys and busy processes are passed over,
-// others' errors are not.
+// TestLeaderSelection: the request goes to the leading scheduler. Standbys and busy processes are skipped;
+// errors of others are not.
 func TestLeaderSelection(t *testing.T) {
 	server := func(code int, words string) string {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, words, code) }))
@@ -245,7 +246,7 @@ func TestLeaderSelection(t *testing.T) {
 	t.Cleanup(client.Close)
 	for name, tc := range map[string]struct {
 		urls []string
-		want string // the answer, or what the error says
+		want string // the answer, or a part of the error
 		fail bool
 	}{
 		"behind a standby":      {[]string{standby, busy, leader}, "yes", false},

@@ -13,16 +13,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// maxWhys bounds how many reasons are written for people, and how many pods are named with each.
+// maxWhys bounds the reasons that are written for people, and the pods named with each.
 const maxWhys = 4
 
-// why is a reason for which pods are where they are, and the pods.
+// why is a reason for the places of some pods, and these pods.
 type why struct {
 	pods []string
 	text string
 }
 
-// whyText says of the pods that are placed why each is on its node: members of one gang together.
+// whyText writes for the placed pods why each is on its node: members of one gang together.
 func whyText(b *bytes.Buffer, pods []whatif.Pod) {
 	var all []why
 	untold := 0
@@ -53,7 +53,7 @@ func whyText(b *bytes.Buffer, pods []whatif.Pod) {
 	}
 }
 
-// named names the first of some pods.
+// named lists the first of some pods.
 func named(pods []string) string {
 	text := strings.Join(pods[:min(len(pods), maxWhys)], ", ")
 	if more := len(pods) - maxWhys; more > 0 {
@@ -62,7 +62,7 @@ func named(pods []string) string {
 	return text
 }
 
-// reasonText is why a pod is on its node, in the words of explain.
+// reasonText returns why a pod is on its node, in the words of explain.
 func reasonText(w *explain.Placed) string {
 	var b bytes.Buffer
 	c := w.Choice

@@ -13,16 +13,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// maxKeyName is the API server's limit on an annotation key after its slash; a
-// container whose name is too long for its own key is found in allocation.Key.
+// maxKeyName is the API server's limit on an annotation key after its slash; a container whose name is too
+// long for its own key is found in allocation.Key.
 const maxKeyName = 63
 
-// Annotations returns what is written on the pod for an allocation on the node that it
-// names, nil if that is not known any more: the whole entry under allocation.Key and flat copies of its parts.
-// aliases adds the keys of other systems. Link class and ring bandwidth are
-// those of the pod's whole set, where one resource with at least two GPUs was chosen, as
-// they were then: a link that fails before the choice is written does not change why
-// it was made. For a choice that was read they are those of the graph of now.
+// Annotations returns the annotations of a pod for an allocation on node n (nil if the node is no longer
+// known): the whole entry under allocation.Key and flat copies of its parts. aliases adds the keys of
+// other systems. Link class and ring bandwidth are those of the pod's whole set, where one resource with
+// at least two GPUs was chosen, at the time of the choice: a link that fails before the write does not
+// change them. For an allocation that was read back they are those of the present graph.
 func Annotations(a *allocation.Allocation, n *usage.Node, aliases bool) (map[string]string, error) {
 	text, err := a.Encode()
 	if err != nil {
@@ -47,7 +46,7 @@ func Annotations(a *allocation.Allocation, n *usage.Node, aliases bool) (map[str
 	return out, describeGPUs(out, a, n, aliases)
 }
 
-// describeGPUs adds what speaks of GPUs.
+// describeGPUs adds the annotations about GPUs.
 func describeGPUs(out map[string]string, a *allocation.Allocation, n *usage.Node, aliases bool) error {
 	byContainer := map[string][]string{}
 	links := a.Ring

@@ -9,15 +9,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Placed is a number of pods that ask for the same.
+// Placed is a number of pods with equal requests.
 type Placed struct {
 	Demand *Demand
 	Count  int
 }
 
-// AsGiven is what pods are placed beside on a node, as if one of them had all their GPUs: those
-// used among them, by position in the graph of the first resource that d asks for. Of their
-// CPU and memory nobody knows on which NUMA nodes they are.
+// AsGiven returns the GPUs and the requests of placed pods as allocations on a node, as if one of the pods
+// had all the GPUs: used, by position in the graph of the first resource of d. On which NUMA nodes their
+// CPU and memory lie is not known.
 func AsGiven(d *Demand, n *usage.Node, used nvtopo.Mask, placed []Placed) (out []usage.Reservation) {
 	if used == 0 && len(placed) == 0 {
 		return nil

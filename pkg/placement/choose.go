@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Choose makes the whole allocation of a pod on the node: GPUs per container,
-// NUMA nodes and, if wanted, CPUs. It is what Check promised, computed again.
+// Choose computes the whole allocation of a pod on the node: GPUs per container, NUMA nodes and, if
+// wantCPUs, CPUs. It succeeds exactly where Check does for the same usage.
 func Choose(u *usage.Usage, r *podrequest.Request, wantCPUs bool) (*allocation.Allocation, Reason) {
 	a := &allocation.Allocation{Version: allocation.Version, Node: u.Node.Name, PodUID: r.UID}
 	var numa []int
@@ -59,8 +59,8 @@ func Choose(u *usage.Usage, r *podrequest.Request, wantCPUs bool) (*allocation.A
 	return a, Fits
 }
 
-// ChooseOnly is Choose for a member of a gang, where the GPUs of its first resource are to be exactly these
-// and an agent makes the choice real.
+// ChooseOnly is Choose for a member of a gang on a node with an agent, where the GPUs of the first
+// resource have to be exactly only.
 func ChooseOnly(u *usage.Usage, d *Demand, only nvtopo.Mask, now time.Time) (*allocation.Allocation, Reason) {
 	r := d.Request
 	if reason := checkEnforcement(r, d.Unenforced, u.Node, now); reason != Fits {
@@ -83,8 +83,8 @@ func ChooseOnly(u *usage.Usage, d *Demand, only nvtopo.Mask, now time.Time) (*al
 	return Choose(&restricted, r, d.WantCPUs)
 }
 
-// FastestRing is the bandwidth, in kB/s, of the ring that the pod would have if it asked for none; 0 if it would
-// have no ring.
+// FastestRing is the bandwidth, in kB/s, of the ring that the pod would get without a minimum bandwidth; 0
+// if it would have no ring.
 func FastestRing(u *usage.Usage, r *podrequest.Request) int64 {
 	less := *r
 	less.Constraint.MinBandwidth = 0
@@ -109,8 +109,8 @@ func LinkClass(u *usage.Usage, a *allocation.Allocation) string {
 	return ""
 }
 
-// RingShare is how fast the first resource's ring is against the best of as many devices on the
-// empty machine, from 0 to 1; ok is false if there is no ring, or its bandwidth is not known.
+// RingShare is the bandwidth of the first resource's ring as a share, from 0 to 1, of the best ring of as
+// many devices on the empty machine; ok is false if there is no ring, or its bandwidth is not known.
 func RingShare(u *usage.Usage, a *allocation.Allocation) (share float64, ok bool) {
 	for _, accel := range u.Node.Accels {
 		m := a.Mask(accel.Resource, accel.Graph)
@@ -126,9 +126,9 @@ func RingShare(u *usage.Usage, a *allocation.Allocation) (share float64, ok bool
 	return 0, false
 }
 
-// chooseCPUs takes as many CPUs as the pod asks for (rounded up), spread over the
-// NUMA nodes of the choice, and from these alone if only says so; none where that many
-// are not left, since a cpuset smaller than the request would only slow the pod down.
+// chooseCPUs takes as many CPUs as the pod requests (rounded up), spread over the NUMA nodes of the
+// allocation, and only from these if only is set; none where too few are left, since a cpuset smaller than
+// the request would only slow the pod down.
 func chooseCPUs(u *usage.Usage, nodes []int, milliCPU int64, only bool) nvtopo.CPUSet {
 	n := int((milliCPU + 999) / 1000)
 	if n == 0 || len(nodes) == 0 {
@@ -147,7 +147,7 @@ func chooseCPUs(u *usage.Usage, nodes []int, milliCPU int64, only bool) nvtopo.C
 	return u.Node.NUMA.SpreadCPUs(nodes, free, n)
 }
 
-// describe writes down the containers' parts of one resource.
+// describe returns the containers' parts of one resource as entries of the allocation.
 func describe(accel *usage.Accel, parts []nvtopo.Mask, cs []podrequest.Container) []allocation.Container {
 	var out []allocation.Container
 	for i, c := range cs {

@@ -19,13 +19,13 @@ import (
 
 const gpu = "nvidia.com/gpu"
 
-// nodeOf is a node of a machine from the catalogue.
+// nodeOf returns a node with a machine of the catalogue.
 func nodeOf(t *testing.T, kind string) *usage.Node {
 	t.Helper()
 	return editedNode(t, kind, func(*nvtopo.Graph) {})
 }
 
-// editedNode is a machine of the catalogue of which something else is published.
+// editedNode returns a node with a machine of the catalogue whose graph was edited.
 func editedNode(t *testing.T, kind string, edit func(g *nvtopo.Graph)) *usage.Node {
 	t.Helper()
 	m, err := machine.Lookup(kind)
@@ -46,7 +46,7 @@ func editedNode(t *testing.T, kind string, edit func(g *nvtopo.Graph)) *usage.No
 	return n
 }
 
-// TestCheckChoose: check promises what choose makes: on random usages, for random requests.
+// TestCheckChoose: Check and Choose agree, on random usages, for random requests.
 func TestCheckChoose(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 7))
 	policies := podrequest.AllPolicies()

@@ -15,8 +15,8 @@ import (
 )
 
 // classKey returns a key that is equal for pods of one class: pods that every node answers alike, for the
-// scheduler's plugins and for the planner of gangs. It leaves out what is asked apart: claims and volumes,
-// the namespace, and the labels, of which only an anti-affinity among such pods decides here.
+// scheduler's plugins and for the planner of gangs. It leaves out claims, volumes and the namespace, which
+// are looked at apart, and the labels, of which only an anti-affinity among such pods matters here.
 func classKey(pod *v1.Pod, d *Demand) string {
 	var requests []v1.ResourceList
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
@@ -26,8 +26,8 @@ func classKey(pod *v1.Pod, d *Demand) string {
 	if err != nil { // no API server admits such a pod
 		return string(pod.UID)
 	}
-	// The profile has arguments by which nodes are judged. What is requested in all depends on which
-	// initial containers go on.
+	// The profile has arguments that decide whether a node fits. The total request depends on which init
+	// containers are restartable.
 	return fmt.Sprintf("%s %s %d %v %s", pod.Spec.SchedulerName, d.Signature(), d.EphemeralStorage, d.Scalars, decides)
 }
 
@@ -38,7 +38,8 @@ func SameClass(a, b *v1.Pod) bool {
 		sameContainers(a.Spec.InitContainers, b.Spec.InitContainers) && KeepsApart(a) == KeepsApart(b)
 }
 
-// decided is what plugins look at, beside containers and what a Demand has.
+// decided holds the fields of a pod spec that plugins look at, beside the containers and the fields of
+// Demand.
 type decided struct {
 	NodeSelector map[string]string             `json:",omitempty"`
 	Affinity     *v1.Affinity                  `json:",omitempty"`

@@ -28,7 +28,7 @@ func bytesOf(text string) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceMemory: resource.MustParse(text)}
 }
 
-// classFields are the fields by which pods can differ. A field with a change makes two classes. Any other
+// classFields are the fields in which pods can differ. A field with a change makes two classes. Any other
 // has the reason why it makes none.
 var classFields = map[reflect.Type]map[string]any{
 	reflect.TypeFor[v1.PodSpec](): {
@@ -140,7 +140,7 @@ func TestClassFields(t *testing.T) {
 	}
 }
 
-// TestClassLabels: of the labels, those decide by which two pods may not be on one node.
+// TestClassLabels: only labels that keep two pods off one node decide about the class.
 func TestClassLabels(t *testing.T) {
 	key := func(labels map[string]string) string {
 		pod := schedtest.Pod("p").Obj()
@@ -156,8 +156,8 @@ func TestClassLabels(t *testing.T) {
 	}
 }
 
-// TestSameClass: classes are compared as Kubernetes compares objects: what is compared by hand says what
-// reflection would, of each two of pods that differ in one thing, or write the same in two ways. Pods of
+// TestSameClass: classes are compared as Kubernetes compares objects: the comparison written by hand
+// equals reflection, for each two of pods that differ in one thing, or write the same in two ways. Pods of
 // one class have one key.
 func TestSameClass(t *testing.T) {
 	quantities := func(cpu, gpus string) v1.ResourceList {

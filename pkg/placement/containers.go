@@ -9,9 +9,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// divideAll divides the pod's sets among its containers, by resource and then by
-// container of r.Containers. Where kubelet has a say the division is one that it
-// honours: the best if it does, else one it leaves, made as good as it allows.
+// divideAll divides the pod's sets among its containers, by resource and then by container of
+// r.Containers. Where kubelet aligns, the division is one that it honours: the best one if kubelet honours
+// that, else the one that kubelet itself would make, improved as far as it allows.
 func divideAll(u *usage.Usage, r *podrequest.Request, sets *Sets, f *forecast) ([][]nvtopo.Mask, bool) {
 	parts := make([][]nvtopo.Mask, len(r.Resources))
 	for ri := range r.Resources {
@@ -38,14 +38,13 @@ func divideAll(u *usage.Usage, r *podrequest.Request, sets *Sets, f *forecast) (
 	return divideHonoured(u, r, sets, f)
 }
 
-// divide divides one resource's set. Containers that run at the same time get
-// disjoint parts by nvtopo.Tables.Split: the best rings, then the fewest NUMA nodes.
+// divide divides one resource's set. Containers that run at the same time get disjoint parts by
+// nvtopo.Tables.Split: the best rings, then the fewest NUMA nodes.
 //
-// kubelet hands the devices of init containers on to whoever comes next, before it
-// asks for others: all of them if the next asks for at least as many, else some at
-// random. So an init container's part lies inside that of the next container, and
-// a later init container's around those of the earlier: what is handed on is then
-// what was planned. Only where a container asks for fewer is it left to chance.
+// kubelet passes the devices of init containers on to the next container before it requests others: all of
+// them if the next requests at least as many, else some at random. So an init container's part lies inside
+// that of the next container, and a later init container's around those of the earlier ones: the devices
+// that are passed on are then those planned. Only where a container requests fewer is it left to chance.
 func divide(t *nvtopo.Tables, set nvtopo.Mask, cs []podrequest.Container, ri int) ([]nvtopo.Mask, bool) {
 	var sizes []int
 	for _, c := range cs {
@@ -61,7 +60,7 @@ func divide(t *nvtopo.Tables, set nvtopo.Mask, cs []podrequest.Container, ri int
 	for _, p := range running {
 		spare &^= p
 	}
-	// What is still to be handed out, in the order in which kubelet will.
+	// The GPUs still to be given out, in kubelet's order.
 	pools := append(append([]nvtopo.Mask{}, running...), spare)
 	out := make([]nvtopo.Mask, len(cs))
 	var left nvtopo.Mask // by init containers
@@ -82,8 +81,8 @@ func divide(t *nvtopo.Tables, set nvtopo.Mask, cs []podrequest.Container, ri int
 	return out, true
 }
 
-// initPart is an init container's part: of what earlier ones left, or all of that
-// and more from the pools in their order.
+// initPart is an init container's part: some of the GPUs that earlier ones left, or all of those and more
+// from the pools in their order.
 func initPart(t *nvtopo.Tables, left nvtopo.Mask, pools []nvtopo.Mask, k int) (nvtopo.Mask, bool) {
 	any := nvtopo.Constraint{AllowMixedModels: true}
 	if k <= left.Len() {
@@ -101,8 +100,8 @@ func initPart(t *nvtopo.Tables, left nvtopo.Mask, pools []nvtopo.Mask, k int) (n
 	return 0, false
 }
 
-// divideHonoured makes a division out of one that kubelet leaves: as many GPUs of
-// each NUMA node for each container, but the best of them.
+// divideHonoured improves the division that kubelet would make: each container keeps its number of GPUs on
+// each NUMA node, and gets the best of them.
 func divideHonoured(u *usage.Usage, r *podrequest.Request, sets *Sets, f *forecast) ([][]nvtopo.Mask, bool) {
 	got := make([]kubeletadmission.Part, len(f.pod.Containers))
 	wish := f.wish
@@ -126,8 +125,8 @@ func divideHonoured(u *usage.Usage, r *podrequest.Request, sets *Sets, f *foreca
 	return parts, true
 }
 
-// refine replaces parts by better ones with as many GPUs of each NUMA node: those
-// that are each on one node are divided anew together, others one after the other.
+// refine replaces parts by better ones with as many GPUs of each NUMA node: parts that are each on one
+// node are divided again together, others one after the other.
 func refine(accel *usage.Accel, set nvtopo.Mask, parts []nvtopo.Mask) {
 	t, g := accel.Tables, accel.Graph
 	alone := func(p nvtopo.Mask) bool {

@@ -11,10 +11,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// kubeletDraws takes a pod's GPUs as kubelet's device manager does without a
-// topology policy: first, at random, from what init containers left, then what the
-// plugin prefers. It returns what every container gets, and which of them kubelet
-// decided by chance.
+// kubeletDraws allocates a pod's GPUs as kubelet's device manager does without a topology policy: first,
+// at random, from those that init containers left, then those that the plugin prefers. It returns each
+// container's GPUs, and the containers for which kubelet decided by chance.
 func kubeletDraws(r *rand.Rand, cs []podrequest.Container, plan []nvtopo.Mask, set nvtopo.Mask) (got []nvtopo.Mask, chance []bool) {
 	var reuse nvtopo.Mask
 	free, diced := set, false
@@ -27,7 +26,7 @@ func kubeletDraws(r *rand.Rand, cs []podrequest.Container, plan []nvtopo.Mask, s
 			n--
 		}
 		diced = diced || n == 0 && part != reuse
-		if n > 0 { // the plugin is asked, and must include what there is
+		if n > 0 { // the plugin is called, and must include the GPUs left
 			prefer := plan[i] &^ part & free
 			if part&^plan[i] != 0 || prefer.Len() != n {
 				prefer = nvtopo.MaskOf(free.Positions()[:n]...)
@@ -45,7 +44,7 @@ func kubeletDraws(r *rand.Rand, cs []podrequest.Container, plan []nvtopo.Mask, s
 	return got, chance
 }
 
-// TestPlannedSets: kubelet hands on the sets that were planned.
+// TestPlannedSets: kubelet passes on the sets that were planned.
 func TestPlannedSets(t *testing.T) {
 	tables := nodeOf(t, "dgx1-v100").Accels[0].Tables
 	r := rand.New(rand.NewPCG(3, 9))
@@ -101,8 +100,8 @@ func TestPlannedSets(t *testing.T) {
 	}
 }
 
-// needed is how many GPUs the containers need at once: all that run side by side, or an
-// init container with the sidecars before it, whichever is more.
+// needed is the number of GPUs that the containers need at once: all that run side by side, or an init
+// container with the sidecars before it, whichever is more.
 func needed(cs []podrequest.Container) int {
 	running, most := 0, 0
 	for _, c := range cs {

@@ -9,36 +9,36 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Demand is what a pod asks, with what its profile adds when a node is judged.
+// Demand is a pod's request with the settings of its profile, as a node is judged by them.
 type Demand struct {
 	*podrequest.Request
 	Unenforced Unenforced
-	// AllowNoGraph lets GPU pods without hard demands onto nodes without a graph, and
-	// CountStale onto those whose graph is stale; pods without GPUs always may.
+	// AllowNoGraph lets GPU pods without hard demands onto nodes without a graph, and CountStale onto those
+	// whose graph is stale; pods without GPUs are always let onto them.
 	AllowNoGraph bool
 	CountStale   bool
 	WantCPUs     bool
-	// Ahead judges a node as it will be in a moment, once its kubelet has released the
-	// devices of pods that have just gone, and admitted those that have just come.
+	// Ahead judges a node as it will be in a moment, once its kubelet has released the devices of pods that
+	// have just ended, and admitted the pods that have just been bound.
 	Ahead bool
-	// Yield, with Ahead, judges it as if gangs of a lower priority had given back what is planned
-	// for their members.
+	// Yield, with Ahead, judges it as if gangs of a lower priority had given back the devices planned for
+	// their members.
 	Yield bool
 }
 
-// Basis is what a pod's fit on a node is judged by.
+// Basis is the data by which a pod's fit on a node is judged.
 type Basis uint8
 
-// What a node is judged by depends on the pod, and on whether the node's graph counts.
+// The basis depends on the pod, and on whether the node's graph is valid.
 const (
 	Refused   Basis = iota // nothing: the node is refused
-	ByGraph                // what is used of the graph; see Check
-	ByCount                // how many devices a graph that no longer counts has free; see checkCount
-	Unchecked              // nothing: the pod needs no graph there
+	ByGraph                // the usage of the graph's devices; see Check
+	ByCount                // the number of free devices of a graph that is no longer valid; see checkCount
+	Unchecked              // nothing: the pod needs no graph on the node
 )
 
-// Basis says what the pod's fit is judged by where graph says whether the graph of n counts. n
-// may be nil.
+// Basis returns the data by which the pod's fit on n is judged; graph is Fits if the graph of n is valid.
+// n may be nil.
 func (d *Demand) Basis(n *usage.Node, graph Reason) Basis {
 	switch {
 	case graph == Fits:
@@ -58,10 +58,10 @@ func (d *Demand) Basis(n *usage.Node, graph Reason) Basis {
 	return Refused
 }
 
-// checkCount says whether a pod that asks for nothing about links can be placed, by the number of
-// GPUs, on a node whose graph no longer counts. Nothing is chosen, since the graph may be wrong.
-// What it says to be used or broken is not counted as free. Reservations count too: while their
-// binding is in doubt, the scheduler's own account of the node does not have them.
+// checkCount reports whether a pod without demands on links fits by the number of free GPUs on a node
+// whose graph is no longer valid. No devices are chosen, since the graph may be wrong. Devices that the
+// graph shows as used or broken are not free. Assumed allocations are used too: while the outcome of their
+// binding is unknown, the scheduler's own account of the node does not have them.
 func checkCount(u *usage.Usage, d *Demand, now time.Time) Reason {
 	if reason := checkEnforcement(d.Request, d.Unenforced, u.Node, now); reason != Fits {
 		return reason

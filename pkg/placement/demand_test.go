@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// TestBasis: what a pod of a GPU, or of none, is judged by where a graph counts, or why it does not.
+// TestBasis: the basis for a pod with a GPU, or with none, for each state of the graph.
 func TestBasis(t *testing.T) {
 	needs := gpus(2)
 	needs.Constraint.MinLink = nvtopo.Class{Kind: nvtopo.KindNVLink}
@@ -50,7 +50,7 @@ func TestBasis(t *testing.T) {
 	}
 }
 
-// TestCheckEnforcement: pods on a node of eight GPUs without an agent.
+// TestCheckEnforcement: which pods are refused on a node of eight GPUs without an agent.
 func TestCheckEnforcement(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	tests := map[string]struct {
@@ -82,7 +82,7 @@ func TestCheckEnforcement(t *testing.T) {
 	}
 }
 
-// TestAsGiven: members of two other shapes that have GPUs 1 and 4 among them.
+// TestAsGiven: AsGiven for members of two other shapes that have GPUs 1 and 4 among them.
 func TestAsGiven(t *testing.T) {
 	n := nodeOf(t, "dgx1-v100")
 	one, two := &Demand{Request: &podrequest.Request{MilliCPU: 1}}, &Demand{Request: &podrequest.Request{MilliCPU: 2}}

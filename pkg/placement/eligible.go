@@ -12,22 +12,22 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Eligibility is which nodes take a pod by what pod and node say alone: node selector, required
-// node affinity, cordons and taints. What is used there does not matter.
+// Eligibility decides which nodes take a pod by the two objects alone: node selector, required node
+// affinity, cordons and taints. The node's usage does not matter.
 type Eligibility struct {
 	required    nodeaffinity.RequiredNodeAffinity
 	tolerations []v1.Toleration
 }
 
-// EligibilityOf reads a pod.
+// EligibilityOf returns the eligibility of a pod.
 func EligibilityOf(pod *v1.Pod) Eligibility {
 	return Eligibility{required: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations}
 }
 
-// Ineligible is what in a node keeps a pod off it.
+// Ineligible is the property of a node that keeps a pod off it.
 type Ineligible uint8
 
-// The reasons, in the order in which they are looked for.
+// The reasons, in the order in which they are checked.
 const (
 	Eligible      Ineligible = iota
 	NotSelected              // the pod's node selector or required node affinity
@@ -41,7 +41,7 @@ func (e *Eligibility) Allows(node *v1.Node) bool {
 	return why == Eligible
 }
 
-// Judge says what keeps the pod off a node; the taint if it is one.
+// Judge returns why the node does not take the pod, and the taint if it is one.
 func (e *Eligibility) Judge(node *v1.Node) (Ineligible, v1.Taint) {
 	if ok, err := e.required.Match(node); err != nil || !ok {
 		return NotSelected, v1.Taint{}
@@ -49,12 +49,12 @@ func (e *Eligibility) Judge(node *v1.Node) (Ineligible, v1.Taint) {
 	return Repels(node, e.tolerations)
 }
 
-// comparesTaints: the operators Gt and Lt of tolerations count. Where the feature gate
+// comparesTaints enables the operators Gt and Lt of tolerations. Where the feature gate
 // TaintTolerationComparisonOperators is off, the API server takes no pod that has them.
 const comparesTaints = true
 
-// Repels says what of a node keeps pods with these tolerations off it: Unschedulable, or Tainted and the
-// taint; Eligible if nothing does.
+// Repels returns why a node does not take pods with these tolerations: Unschedulable, or Tainted and the
+// taint; Eligible if it takes them.
 func Repels(node *v1.Node, tolerations []v1.Toleration) (Ineligible, v1.Taint) {
 	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(klog.Background(), tolerations,
 		&v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}, comparesTaints) {
@@ -73,9 +73,9 @@ func Repels(node *v1.Node, tolerations []v1.Toleration) (Ineligible, v1.Taint) {
 	return Eligible, v1.Taint{}
 }
 
-// Closed is why nobody places pods on a node, whatever is free there: "cordoned" or "not ready";
-// empty if the node is open. A domain that a ClusterTopology excludes is open: it gets no new
-// members of gangs, and single pods still go there.
+// Closed returns why a node takes no new pods at all: "cordoned" or "not ready"; empty if the node is
+// open. A node of a domain that a ClusterTopology excludes is open: it gets no new members of gangs, but
+// single pods are still placed on it.
 func Closed(node *v1.Node) string {
 	if node.Spec.Unschedulable {
 		return "cordoned"
@@ -88,8 +88,8 @@ func Closed(node *v1.Node) string {
 	return ""
 }
 
-// KeepsApart reports whether an anti-affinity of such pods keeps two of them off one node. Terms
-// about other namespaces are for kube-scheduler's plugin to know.
+// KeepsApart reports whether an anti-affinity of such pods keeps two of them off one node. Terms about
+// other namespaces are left to kube-scheduler's plugin.
 func KeepsApart(pod *v1.Pod) bool {
 	a := pod.Spec.Affinity
 	if a == nil || a.PodAntiAffinity == nil {
@@ -109,8 +109,8 @@ func KeepsApart(pod *v1.Pod) bool {
 	return false
 }
 
-// HostPorts returns the ports that a pod has on its node. Those of an initial container count if it goes
-// on beside the others, as for kube-scheduler.
+// HostPorts returns the ports that a pod has on its node. Those of an init container are included if it is
+// restartable, as in kube-scheduler.
 func HostPorts(pod *v1.Pod) (ports []v1.ContainerPort) {
 	add := func(c *v1.Container) {
 		for _, port := range c.Ports {

@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
-// TestEligibility: what keeps a pod off a node.
+// TestEligibility: the properties of a node that keep a pod off it.
 func TestEligibility(t *testing.T) {
 	taint := func(effect v1.TaintEffect) v1.NodeSpec {
 		return v1.NodeSpec{Taints: []v1.Taint{{Key: "k", Effect: effect}}}
@@ -73,8 +73,8 @@ func TestClosedNodes(t *testing.T) {
 	}
 }
 
-// TestHostPorts: the ports that a pod has on its node are those that kube-scheduler counts. An initial container
-// that goes on beside the others has its ports as long as they do.
+// TestHostPorts: the ports of a pod on its node are those that kube-scheduler uses. A restartable init
+// container has its ports as long as the other containers.
 func TestHostPorts(t *testing.T) {
 	port := func(c *testobj.PodWrapper, of func(*v1.PodSpec) []v1.Container) *v1.Pod {
 		of(&c.Obj().Spec)[0].Ports = []v1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 80, HostPort: 81}}

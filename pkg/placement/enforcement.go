@@ -10,7 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Unenforced says what may run where no agent makes the choice real.
+// Unenforced selects the GPU pods that may run on a node without an agent, where the chosen devices are
+// not enforced.
 type Unenforced uint8
 
 // The values of the argument unenforcedNodes.

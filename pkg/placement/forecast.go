@@ -9,20 +9,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// forecast is what a node's kubelet would do with one pod. It is made anew for
-// every question, and not at all on nodes whose kubelet aligns nothing.
+// forecast predicts which devices a node's kubelet would give one pod. A new one is made for each pod and
+// node, and none on nodes whose kubelet aligns nothing.
 type forecast struct {
 	machine *kubeletadmission.Machine
 	state   *kubeletadmission.State
 	pod     *kubeletadmission.Pod // devices in the order of the node's accelerators
-	wish    kubeletadmission.Wish // what is settled so far, in that order too
+	wish    kubeletadmission.Wish // the sets settled so far, in that order too
 
-	// memo has the verdicts on sets of the resource asked about now, by how many GPUs
-	// are on which NUMA node, which is all that they depend on.
+	// memo has the verdicts on sets of the current resource, by the number of GPUs on each NUMA node, on
+	// which alone they depend.
 	memo map[uint64]bool
 }
 
-// newForecast returns nil where kubelet has no say on the pod.
+// newForecast returns nil where kubelet does not align the pod.
 func newForecast(u *usage.Usage, r *podrequest.Request) *forecast {
 	k := u.Node.Kubelet
 	if k == nil {
@@ -35,8 +35,8 @@ func newForecast(u *usage.Usage, r *podrequest.Request) *forecast {
 	return &forecast{machine: k.Machine, state: u.Held, pod: pod}
 }
 
-// strict reports whether kubelet refuses what it cannot align, so that GPUs nobody
-// knows of may make it refuse the pod.
+// strict reports whether kubelet refuses pods that it cannot align, so that GPUs that are not in the graph
+// may make it refuse the pod.
 func (f *forecast) strict() bool { return f != nil && f.machine.Strict() }
 
 // admits reports whether kubelet would take the pod at all.
@@ -44,10 +44,9 @@ func (f *forecast) admits() bool {
 	return f == nil || f.machine.Admit(f.state, f.pod, &kubeletadmission.Wish{}, nil)
 }
 
-// inAnyOrder reports whether kubelet would also admit all pods that are on their way
-// to it, should this one come first: bindings overtake each other, and
-// kubelet takes pods that come together by their age. Who then has which GPUs may
-// be another matter, which is repaired; a refused pod is lost.
+// inAnyOrder reports whether kubelet would also admit all pods on their way to it if this one came first:
+// bindings overtake each other, and kubelet takes pods that arrive together by their age. The pods may
+// then have each other's GPUs, which is repaired; a refused pod is lost.
 func inAnyOrder(u *usage.Usage, f *forecast) bool {
 	if f == nil || len(u.ToAdmit) == 0 {
 		return true
@@ -64,8 +63,8 @@ func inAnyOrder(u *usage.Usage, f *forecast) bool {
 	return true
 }
 
-// honours reports whether kubelet would give the pod this set of an accelerator
-// beside what is settled.
+// honours reports whether kubelet would give the pod this set of an accelerator together with the settled
+// sets.
 func (f *forecast) honours(ai int, g *nvtopo.Graph, set nvtopo.Mask) bool {
 	if f == nil {
 		return true
@@ -104,7 +103,7 @@ func (f *forecast) counts(g *nvtopo.Graph, set nvtopo.Mask) (counts uint64, shor
 	return counts, true
 }
 
-// settle fixes an accelerator's set for the questions to come.
+// settle fixes an accelerator's set for later calls.
 func (f *forecast) settle(ai int, set nvtopo.Mask) {
 	if f != nil {
 		f.wish.Sets[ai], f.wish.Fixed[ai] = set, true
@@ -112,8 +111,8 @@ func (f *forecast) settle(ai int, set nvtopo.Mask) {
 	}
 }
 
-// region returns GPUs among which all sets that kubelet honours are, where that is
-// easy to say: for a pod whose first container alone has devices.
+// region returns GPUs that contain every set that kubelet honours; ok is false unless the pod's first
+// container alone has devices.
 func (f *forecast) region(ai int) (nvtopo.Mask, bool) {
 	if f == nil {
 		return 0, false

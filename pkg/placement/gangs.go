@@ -14,37 +14,39 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Gang is a gang as the planner is asked about it.
+// Gang is the planner's input for one gang.
 type Gang struct {
 	Shapes  []*Shape
 	Members []Member           // in the order of their ranks
 	Wishes  gangrequest.Wishes // with the names that the fabric gives to its levels
-	// AnyModel: members get GPUs of any model, whatever those that run have and whatever was promised.
+	// AnyModel: members get GPUs of any model, whatever the running members have and whatever was promised.
 	AnyModel bool
 }
 
 // Member is a pod of a gang. A bound one has a node; the others wait for one.
 type Member struct {
 	Pod    *v1.Pod
-	Demand *Demand // nil: nobody knows what a bound one asks for
-	Shape  int     // in Gang.Shapes, of one that waits
+	Demand *Demand // nil: the request of a bound one is not known
+	Shape  int     // index in Gang.Shapes, of one that waits
 	Bound  bool
 	Node   int         // of the tree, of a bound one
-	Graph  *usage.Node // of that node; nil: nothing is known of its GPUs
+	Graph  *usage.Node // of that node; nil: its GPUs are not known
 }
 
-// SupplyOf is what a node of the fabric's tree has for members of a shape, beside others there that
-// have the GPUs used among them. It must be a function of its arguments.
+// SupplyOf returns the free capacity of a node of the fabric's tree for members of a shape, when the
+// members in beside are placed on the node too and have the GPUs in used. It must be a function of its
+// arguments.
 type SupplyOf func(shape, node int, used nvtopo.Mask, beside []Placed) fabric.Supply
 
 // Plan finds nodes for the members that wait. The error is a *fabric.UnplaceableError if there is no room
-// now; any other says what is wrong with the gang. The scheduler, explain and Kueue's admission check plan
-// by it, each with what it knows of the nodes.
+// now; any other is about the gang itself. The scheduler, explain and Kueue's admission check all plan
+// with it, each with its own view of the nodes.
 func (g *Gang) Plan(tree *fabric.Tree, supply SupplyOf) (*fabric.Plan, error) {
 	return fabric.Place(tree, g.request(tree.Len(), supply))
 }
 
-// request is how the planner of the fabric is asked. Segments count the members of their shape from 0 on.
+// request translates the gang for the planner of the fabric. Segments number the members of their shape
+// from 0.
 func (g *Gang) request(nodes int, supply SupplyOf) *fabric.Request {
 	r, kinds := &fabric.Request{}, map[string]int{"": 0} // by GPUKey
 	for i, s := range g.Shapes {
@@ -78,8 +80,8 @@ func (g *Gang) request(nodes int, supply SupplyOf) *fabric.Request {
 	return r
 }
 
-// remaining is what a node has beside members of several shapes. Those that no node takes two of may be of
-// several shapes, which differ in what no node looks at.
+// remaining returns the free capacity of a node next to members of several shapes. Members of which no
+// node takes two may be of several shapes of one class.
 func (g *Gang) remaining(r *fabric.Request, supply SupplyOf) func(shape, node int, used nvtopo.Mask, counts []int) fabric.Supply {
 	class := make([]string, len(g.Shapes)) // of those that no node takes two of
 	for i, s := range g.Shapes {
@@ -105,10 +107,10 @@ func (g *Gang) remaining(r *fabric.Request, supply SupplyOf) func(shape, node in
 	}
 }
 
-// fixModels restricts members without a node to the GPU models of running members that ask for the same
-// GPUs: of several models, each may get any. If none runs, or its model is not known, they are
-// restricted to the model that was promised to all of them. Promises that differ do not count: the jobs of
-// one gang were asked about one by one.
+// fixModels restricts members without a node to the GPU models of running members that request the same
+// GPUs: of several models, each may get any. If none runs, or its model is not known, they are restricted
+// to the model that was promised to all of them. Promises that differ are ignored: the jobs of one gang
+// were checked one by one.
 func (g *Gang) fixModels(r *fabric.Request) {
 	running, promised := map[string][]string{}, map[string][]string{} // by GPUKey
 	for i := range g.Members {
@@ -135,8 +137,8 @@ func (g *Gang) fixModels(r *fabric.Request) {
 	}
 }
 
-// models are those of a bound member's GPUs: by its allocation, or of all of the node if they are of one;
-// nil if that is not known.
+// models returns the models of a bound member's GPUs: those of its allocation, or that of the node if all
+// its GPUs are of one model; nil if not known.
 func (m *Member) models() (models []string) {
 	if m.Graph == nil {
 		return nil

@@ -15,11 +15,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// shapeOf is the shape of a pod that says nothing about nodes.
+// shapeOf is the shape of a pod without terms about nodes.
 func shapeOf(d *Demand) *Shape { return &Shape{Pod: &v1.Pod{}, Demand: d} }
 
-// TestApartShapes: what no node takes two of is on no node with another shape of the same class either, as the
-// members of two PodSets of a job.
+// TestApartShapes: a member of which no node takes two is on no node with another shape of the same class
+// either, as the members of two PodSets of a job.
 func TestApartShapes(t *testing.T) {
 	port := func(number int32) *Shape {
 		pod := testobj.Pod("p").Containers(v1.Container{Ports: []v1.ContainerPort{{HostPort: number}}}).Obj()
@@ -57,7 +57,7 @@ func TestApartShapes(t *testing.T) {
 	}
 }
 
-// TestGangRequest compares what the planner is told of shapes with what the nodes were asked.
+// TestGangRequest compares the planner's input about shapes with the calls for the nodes.
 func TestGangRequest(t *testing.T) {
 	type question struct {
 		Shape, Node int
@@ -73,7 +73,7 @@ func TestGangRequest(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		gpus []int // of each shape
-		// beside are the members on node 1 for which the last shape is asked; nil: no shape is asked.
+		// beside are the members on node 1 passed in the call for the last shape; nil: no call.
 		beside    []int
 		wantGPUs  []int
 		wantAsked []question

@@ -10,8 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// CheckGraph says whether an exporter vouches for the graph of n on a Node of this UID: Fits, or
-// why it does not count. n is nil where there is none.
+// CheckGraph returns Fits if the graph of n is valid for a Node with this UID, its exporter's Lease being
+// fresh, or the reason why it is not. n is nil if there is none.
 func CheckGraph(n *usage.Node, node types.UID, now time.Time) Reason {
 	switch {
 	case n == nil:

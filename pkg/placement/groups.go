@@ -17,25 +17,25 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// groupSizes are the sizes that are counted for people, greatest first: what jobs ask for.
+// groupSizes are the group sizes that are reported, greatest first: the usual sizes of jobs.
 var groupSizes = [...]int{8, 4, 2, 1}
 
-// GroupSizes are the sizes of groups that are counted for people, greatest first.
+// GroupSizes returns the group sizes that are reported, greatest first.
 func GroupSizes() []int { return slices.Clone(groupSizes[:]) }
 
-// GroupCounter counts groups of GPUs for people: room for pods that ask for nothing but GPUs, and
-// where it is told so for a least link between any two of them. It remembers what it worked out:
-// nodes in the same state share an answer. It is not safe for concurrent use.
+// GroupCounter counts groups of GPUs for reports: the room for pods that request nothing but GPUs, and if
+// set a least link between any two of them. It caches its results: nodes in the same state share one. It
+// is not safe for concurrent use.
 type GroupCounter struct {
 	slots      *SlotCounter
-	demands    map[int]*Demand // by GPUs
-	of         string          // the resource
+	demands    map[int]*Demand // by number of GPUs
+	of         string          // the resource's name
 	minLink    nvtopo.Class    // between any two GPUs of a group; the zero Class is any
 	capacities map[stateKey]Groups
 	classes    map[bestKey]bestClass
 }
 
-// bestKey is a question of BestClass, and bestClass its answer.
+// bestKey is the key of the cache of BestClass, and bestClass a result in it.
 type bestKey struct {
 	class nvtopo.ClassID
 	gpus  int
@@ -46,28 +46,28 @@ type bestClass struct {
 	ok    bool
 }
 
-// NewGroupCounter returns a counter of groups of one extended resource, of which any two GPUs have
-// such a link or a better one.
+// NewGroupCounter returns a counter of groups of one extended resource; any two GPUs of a group have a
+// link of class minLink or a better one.
 func NewGroupCounter(of string, minLink nvtopo.Class) *GroupCounter {
 	return &GroupCounter{
 		slots: NewSlotCounter(), demands: map[int]*Demand{}, of: of, minLink: minLink, capacities: map[stateKey]Groups{}, classes: map[bestKey]bestClass{},
 	}
 }
 
-// Groups is how many groups of one size a node takes.
+// Groups holds how many groups of one size a node takes.
 type Groups struct {
-	Any    int // of any links
+	Any    int // with any links
 	Linked int // whose best ring is as fast as the best of as many GPUs on the empty machine
 }
 
-// Demand is a pod of k GPUs under the shipped profile's defaults that asks for the least link and
+// Demand returns a pod of k GPUs under the shipped profile's defaults that requests the least link and
 // nothing else.
 func (c *GroupCounter) Demand(k int) *Demand {
 	if d := c.demands[k]; d != nil {
 		return d
 	}
 	asked := v1.ResourceList{v1.ResourceName(c.of): *resource.NewQuantity(int64(k), resource.DecimalSI)}
-	// A UID, since a reservation without one would be taken for that of no pod.
+	// The UID is set since a reservation without one would be taken for that of no pod.
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "asked"}, Spec: v1.PodSpec{Containers: []v1.Container{{
 		Name: strconv.Itoa(k), Resources: v1.ResourceRequirements{Requests: asked, Limits: asked},
 	}}}}
@@ -84,8 +84,8 @@ func (c *GroupCounter) Demand(k int) *Demand {
 	return c.demands[k]
 }
 
-// Count counts the groups of k GPUs of a node on which u is used, accel being the position of the
-// resource there. beside is what is used once some pods have been given more.
+// Count counts the groups of k GPUs that a node with usage u has free; accel is the resource's position on
+// the node. beside computes the usage after further pods.
 func (c *GroupCounter) Count(u *usage.Usage, accel, k int, now time.Time, beside Beside) Groups {
 	slots, most := c.slots.Slots(u, c.Demand(k), now, beside)
 	if slots == nil {
@@ -95,8 +95,7 @@ func (c *GroupCounter) Count(u *usage.Usage, accel, k int, now time.Time, beside
 	return Groups{Any: min(slots.Count(nodeindex.Bands-1), most), Linked: min(slots.Count(nodeindex.BandBest), most)}
 }
 
-// Capacity counts the groups of k GPUs that a node would have with nothing on it; see
-// usage.Node.Emptied.
+// Capacity counts the groups of k GPUs that a node would have if it were empty; see usage.Node.Emptied.
 func (c *GroupCounter) Capacity(n *usage.Node, accel, k int, now time.Time) Groups {
 	key := keyOf(n.Empty, c.Demand(k), accel)
 	if known, ok := c.capacities[key]; ok {
@@ -111,14 +110,13 @@ func (c *GroupCounter) Capacity(n *usage.Node, accel, k int, now time.Time) Grou
 	return c.capacities[key]
 }
 
-// Intact is how many free GPUs may be used together with others, those that pods known by number
-// may hold left out.
+// Intact is the number of free GPUs that can be used together, without those that untracked pods may hold.
 func Intact(u *usage.Usage, accel int) int {
 	free, degraded := u.FreeAt(accel), u.Node.Accels[accel].Degraded
 	return max(0, min((free&^degraded).Len(), free.Len()-u.Counted[accel]))
 }
 
-// BesideInput computes usage anew from in and what members are given.
+// BesideInput returns a Beside that adds the members' allocations to in and computes the usage from it.
 func BesideInput(in usage.Input) Beside {
 	before := in.Reservations
 	return func(given []usage.Reservation) *usage.Usage {
@@ -128,8 +126,8 @@ func BesideInput(in usage.Input) Beside {
 	}
 }
 
-// BestClass is the link class of the best ring of k GPUs of a machine; ok is false for one GPU and
-// if the machine has not so many.
+// BestClass is the link class of the best ring of k GPUs of a machine; ok is false for one GPU and if the
+// machine has fewer than k.
 func (c *GroupCounter) BestClass(t *nvtopo.Tables, k int) (class nvtopo.Class, ok bool) {
 	key := bestKey{t.Class(), k}
 	known, ok := c.classes[key]

@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// TestGroupCounterMemory: a group counter remembers correct answers only. One counter that has seen
-// many nodes says of the next what a new one says. The nodes differ in machine, health and kubelet.
+// TestGroupCounterMemory: a group counter caches correct results only. A counter that has seen many nodes
+// returns the same for the next as a new one. The nodes differ in machine, health and kubelet.
 func TestGroupCounterMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 11))
 	now := time.Unix(1_700_000_000, 0)

@@ -35,7 +35,7 @@ func shapesOf(demands ...*Demand) (out []*Shape) {
 	return out
 }
 
-// waitingAnd is a gang with a waiting member of each shape, and some that run.
+// waitingAnd is a gang with a waiting member of each shape, and some running ones.
 func waitingAnd(running []Member, shapes []*Shape) *Gang {
 	g := &Gang{Shapes: shapes}
 	for i, s := range shapes {
@@ -50,7 +50,7 @@ func waitingAnd(running []Member, shapes []*Shape) *Gang {
 
 func noSupply(int, int, nvtopo.Mask, []Placed) fabric.Supply { return fabric.Supply{} }
 
-// TestKinds: shapes are of one kind if they ask for the same GPUs, whatever else they ask for.
+// TestKinds: shapes are of one kind if they request the same GPUs, whatever else they request.
 func TestKinds(t *testing.T) {
 	cpu := func(r *podrequest.Request) { r.MilliCPU = 4000 }
 	linked := func(r *podrequest.Request) { r.Constraint.MinBandwidth = 1 }
@@ -63,7 +63,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestFixModels: members that have nodes fix the models of those that ask for the same.
+// TestFixModels: members that have nodes fix the models of members with the same request.
 func TestFixModels(t *testing.T) {
 	on := func(models ...string) *usage.Node {
 		g := &nvtopo.Graph{}

@@ -9,8 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Rate judges the best choice for the pod's first GPU resource; ok is false if
-// the node has none. It does not allocate.
+// Rate returns the quality of the best set for the pod's first GPU resource; ok is false if the node has
+// none. It does not allocate.
 func Rate(u *usage.Usage, r *podrequest.Request) (o nodeindex.Offer, ok bool) {
 	if !r.HasGPUs() {
 		return nodeindex.Offer{}, false
@@ -27,14 +27,14 @@ func Rate(u *usage.Usage, r *podrequest.Request) (o nodeindex.Offer, ok bool) {
 	return nodeindex.OfferOf(accel.Tables, accel.Healthy, u.FreeAt(ai), accel.Degraded, sets[0]), true
 }
 
-// Alignment is how a pod's choice lies on the node's NUMA nodes.
+// Alignment tells how a pod's set lies on the node's NUMA nodes.
 type Alignment struct {
-	Nodes int  // NUMA nodes of the choice
-	Local bool // they also have the CPU and memory asked
+	Nodes int  // number of NUMA nodes of the set
+	Local bool // they also have the requested CPU and memory
 }
 
-// Align judges the choice for a pod, with or without GPUs; ok is false if the
-// node has none or its NUMA nodes are not known. It does not allocate.
+// Align returns the NUMA alignment of the best set for a pod, with or without GPUs; ok is false if the
+// node has no set or its NUMA nodes are not known. It does not allocate.
 func Align(u *usage.Usage, r *podrequest.Request) (a Alignment, ok bool) {
 	var m uint64
 	var sets Sets

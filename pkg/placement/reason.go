@@ -9,7 +9,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// Reason says what a node lacks for a pod. The zero value is none: it fits.
+// Reason is why a pod does not fit a node. The zero value, Fits, means that it fits.
 type Reason uint8
 
 // The reasons, each with its constant text in reasonTexts.
@@ -120,8 +120,8 @@ func (r Reason) Name() string {
 	return reasonNames[r]
 }
 
-// Tally counts nodes by the reason for which they were refused. It may be used from several
-// goroutines; the zero value counts nothing yet.
+// Tally counts nodes by the reason for which they were refused. It is safe for concurrent use; the zero
+// value is an empty tally.
 type Tally [reasons]uint32
 
 // Add counts one node.
@@ -166,8 +166,7 @@ func (r Reason) String() string {
 	return reasonTexts[r]
 }
 
-// linkReasonText names a failed fabric demand by the fabric, since "the link class
-// asked" tells a user less than "NVLink".
+// linkReasonText names the missing fabric, since "NVLink" tells a user more than "the link class asked".
 func linkReasonText(c nvtopo.Class) string {
 	switch c.Kind {
 	case nvtopo.KindNVLink:
@@ -189,7 +188,7 @@ func (r Reason) Text(req *podrequest.Request) string {
 	return r.String()
 }
 
-// fromShortfall maps the picker's verdict to a reason.
+// fromShortfall returns the reason for the picker's shortfall.
 func fromShortfall(s nvtopo.Shortfall) Reason {
 	switch s {
 	case nvtopo.ShortNone:

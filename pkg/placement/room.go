@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// Amounts are what the scheduler counts of pods and nodes: thousandths of a CPU, bytes, and
-// numbers of everything else.
+// Amounts are the quantities that the scheduler adds up for pods and nodes: thousandths of a CPU, bytes,
+// and numbers of everything else.
 type Amounts interface {
 	GetMilliCPU() int64
 	GetMemory() int64
@@ -21,20 +21,20 @@ type Amounts interface {
 	GetScalarResources() map[v1.ResourceName]int64
 }
 
-// Room is what a node has left of all that the scheduler counts.
+// Room is the free amount of everything that the scheduler adds up on a node.
 type Room struct {
 	milliCPU, memory, storage, pods int64
 	scalars                         map[v1.ResourceName]int64 // of the empty node; not to be changed
 	taken                           []taken
 }
 
-// taken is what somebody has of the scalars.
+// taken is an amount of the scalars that pods use.
 type taken struct {
 	scalars map[v1.ResourceName]int64
 	times   int64
 }
 
-// NewRoom is the room of an empty node, which takes so many pods.
+// NewRoom returns the room of an empty node that takes this number of pods.
 func NewRoom(allocatable Amounts, pods int64) Room {
 	return Room{
 		milliCPU: allocatable.GetMilliCPU(), memory: allocatable.GetMemory(), storage: allocatable.GetEphemeralStorage(),
@@ -42,7 +42,7 @@ func NewRoom(allocatable Amounts, pods int64) Room {
 	}
 }
 
-// TakeAll takes what so many pods have in all.
+// TakeAll subtracts the total requests of a number of pods.
 func (r *Room) TakeAll(requested Amounts, pods int) {
 	r.milliCPU -= requested.GetMilliCPU()
 	r.memory -= requested.GetMemory()
@@ -51,7 +51,7 @@ func (r *Room) TakeAll(requested Amounts, pods int) {
 	r.taken = append(r.taken, taken{requested.GetScalarResources(), 1})
 }
 
-// Take takes what a pod asks for, so many times.
+// Take subtracts the request of a pod, times over.
 func (r *Room) Take(p *podrequest.Request, times int64) {
 	r.milliCPU -= times * p.MilliCPU
 	r.memory -= times * p.Memory
@@ -60,7 +60,7 @@ func (r *Room) Take(p *podrequest.Request, times int64) {
 	r.taken = append(r.taken, taken{p.Scalars, times})
 }
 
-// Holds is how many pods that ask for this there is room for.
+// Holds returns how many pods with this request there is room for.
 func (r *Room) Holds(p *podrequest.Request) int {
 	n := r.pods
 	limit := func(left, each int64) {
@@ -77,14 +77,14 @@ func (r *Room) Holds(p *podrequest.Request) int {
 	return int(min(max(0, n), math.MaxInt32))
 }
 
-// Shortage is a resource of which a node has less than a pod asks for. CPU is in thousandths.
+// Shortage is a resource of which a node has less left than a pod requests. CPU is in thousandths.
 type Shortage struct {
 	Resource   v1.ResourceName
 	Left, Asks int64
 }
 
-// Lacks are the resources that keep one pod that asks for this out, by name; none exactly if
-// Holds is at least 1.
+// Lacks returns the resources that one pod with this request lacks, sorted by name; none exactly if Holds
+// is at least 1.
 func (r *Room) Lacks(p *podrequest.Request) (out []Shortage) {
 	check := func(name v1.ResourceName, left, asks int64) {
 		if asks > 0 && left < asks {
@@ -102,7 +102,7 @@ func (r *Room) Lacks(p *podrequest.Request) (out []Shortage) {
 	return out
 }
 
-// left is what is left of a scalar.
+// left returns the free amount of a scalar.
 func (r *Room) left(name v1.ResourceName) int64 {
 	left := r.scalars[name]
 	for _, t := range r.taken {

@@ -14,8 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// TestRoom: a node of ten CPUs, ten bytes of memory and of storage, ten GPUs and ten pods, of all of
-// which a pod has two and another one, which asks for as much as the row says, one.
+// TestRoom: a node of ten CPUs, ten bytes of memory and of storage, ten GPUs and ten pods. One pod uses
+// two of each, and a second one the amounts of the row.
 func TestRoom(t *testing.T) {
 	amounts := func(n int64) usage.Amounts {
 		list := v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(n, resource.DecimalSI)}
@@ -26,7 +26,7 @@ func TestRoom(t *testing.T) {
 	}
 	tests := map[string]struct {
 		asks      podrequest.Request
-		want      int // more that there is room for
+		want      int // how many more there is room for
 		wantLacks []Shortage
 	}{
 		"nothing":         {want: 8},

@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// Shape is what members of a gang have in common that every node answers alike, as far as pod and node
-// alone say it.
+// Shape is a set of members of a gang that every node answers alike as far as the two objects alone decide
+// it.
 type Shape struct {
 	Pod      *v1.Pod // stands for all
 	Demand   *Demand
@@ -24,7 +24,7 @@ type Shape struct {
 	preferred *nodeaffinity.PreferredSchedulingTerms
 }
 
-// NewShape reads the pod that stands for its shape.
+// NewShape returns the shape of which pod is an example.
 func NewShape(pod *v1.Pod, d *Demand) (s Shape, err error) {
 	s = Shape{Pod: pod, Demand: d, Eligible: EligibilityOf(pod), Ports: HostPorts(pod), Class: classKey(pod, d)}
 	s.Alone = len(s.Ports) > 0 || KeepsApart(pod)
@@ -37,8 +37,8 @@ func NewShape(pod *v1.Pod, d *Demand) (s Shape, err error) {
 	return s, nil
 }
 
-// Bounded returns what a node has for members with what the shape says of it: how many go there at most, and
-// how much they prefer it.
+// Bounded returns the node's capacity for members with the shape's own limit (Alone) and its preference
+// for the node.
 func (s *Shape) Bounded(supply fabric.Supply, node *v1.Node) fabric.Supply {
 	if supply.Slots == nil {
 		return supply

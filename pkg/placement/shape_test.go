@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// TestShapeBounded: a node takes one member that keeps apart from the others, and none where it has room for
-// none. How much members prefer a node is said where there is room.
+// TestShapeBounded: a node takes one member that keeps apart from the others, and none where it has no
+// room. The preference of members for a node is set where there is room.
 func TestShapeBounded(t *testing.T) {
 	alone := testobj.Pod("p").Containers(v1.Container{Ports: []v1.ContainerPort{{HostPort: 80}}}).Obj()
 	prefers := testobj.Pod("p").Obj()

@@ -15,14 +15,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// SlotCounter says how many members of a gang a node can hold at the same time, and remembers what
-// it worked out: nodes in the same state share an answer. It is not safe for concurrent use.
+// SlotCounter counts how many members of a gang a node can hold at the same time. It caches its results:
+// nodes in the same state share one. It is not safe for concurrent use.
 type SlotCounter struct {
 	byGraph *fabric.SlotCounter
 	tried   map[stateKey]*fabric.Slots
 }
 
-// maxTried bounds what a SlotCounter remembers of what it tried out; then it starts anew.
+// maxTried bounds the cache of a SlotCounter; a full cache is emptied.
 const maxTried = 1 << 13
 
 // NewSlotCounter returns an empty SlotCounter.
@@ -30,16 +30,16 @@ func NewSlotCounter() *SlotCounter {
 	return &SlotCounter{byGraph: fabric.NewSlotCounter(), tried: map[stateKey]*fabric.Slots{}}
 }
 
-// Beside is the usage of a node once some pods have been given something more, in this order.
+// Beside computes the usage of a node after some pods have been given further allocations, in this order.
 type Beside func(given []usage.Reservation) *usage.Usage
 
-// Slots returns the slots of a node for pods with GPUs that all ask for the same, nil if it has
-// none, and the most of them that can be given because of pods known by count. Members get no
-// degraded GPU: they are never alone.
+// Slots returns the slots of a node for GPU pods with equal requests, nil if it has none, and the greatest
+// number of them that can be given with regard to untracked pods. Members get no degraded GPU, since they
+// are never alone.
 //
-// What links, models and free GPUs allow is exact. Where CPU and memory of NUMA nodes matter, a
-// kubelet has a say or several resources are asked, the sets are tried one after the other, as
-// Reserve will take them. If some fail, what is left is a lower bound, and the Slots say so.
+// The limits of links, models and free GPUs are exact. Where CPU and memory of NUMA nodes matter, kubelet
+// aligns or several resources are requested, the sets are tried one after the other, as Reserve will take
+// them. If some fail, the result is a lower bound, and the Slots record that.
 func (s *SlotCounter) Slots(u *usage.Usage, d *Demand, now time.Time, beside Beside) (slots *fabric.Slots, most int) {
 	r := d.Request
 	ai := u.AccelIndex(r.Resources[0].Name)
@@ -64,7 +64,7 @@ func (s *SlotCounter) Slots(u *usage.Usage, d *Demand, now time.Time, beside Bes
 			return t.byGraph, most
 		}
 	}
-	if len(u.ToAdmit) > 0 { // a state that does not last, and is much to tell from others
+	if len(u.ToAdmit) > 0 { // a short-lived state, with many details that the key would need
 		return t.slots(), most
 	}
 	key := keyOf(u, d, ai)
@@ -79,9 +79,9 @@ func (s *SlotCounter) Slots(u *usage.Usage, d *Demand, now time.Time, beside Bes
 	return known, most
 }
 
-// Supply is what a node has for members that ask for the same, once members of other demands are placed
-// there and have the GPUs used among them. room is what is left there, of all that the scheduler counts. n
-// is nil where no graph counts. beside computes the usage with some more; see AsGiven.
+// Supply returns a node's capacity for members with equal requests, after members of other demands are
+// placed on it and have the GPUs in used. room is the node's room of all that the scheduler adds up. n is
+// nil where no graph is valid. beside computes the usage with more allocations; see AsGiven.
 func (s *SlotCounter) Supply(d *Demand, n *usage.Node, room Room, now time.Time, used nvtopo.Mask, placed []Placed, beside Beside) fabric.Supply {
 	for _, p := range placed {
 		room.Take(p.Demand.Request, int64(p.Count))
@@ -107,11 +107,11 @@ type trial struct {
 	k       int
 	now     time.Time
 	beside  Beside
-	byGraph *fabric.Slots // what there would be for the graph alone; nil for several resources
+	byGraph *fabric.Slots // the slots by the graph alone; nil for several resources
 }
 
-// slots are those of the graph if all of them can be taken, else of the longest sequence that
-// can.
+// slots returns the slots of the graph if all of them can be taken, else those of the longest sequence
+// that can.
 func (t *trial) slots() *fabric.Slots {
 	best, all := t.most(t.byGraph)
 	if all {
@@ -126,8 +126,8 @@ func (t *trial) slots() *fabric.Slots {
 	return fabric.Sequence(t.m, best)
 }
 
-// most returns the longest sequence of sets of some slots that can be taken, and whether all can:
-// those of each number of members.
+// most returns the longest sequence of sets of some slots that can be taken; all reports whether every set
+// can be taken, for each number of members.
 func (t *trial) most(slots *fabric.Slots) (best []nvtopo.Mask, all bool) {
 	if slots == nil {
 		return nil, false
@@ -147,7 +147,7 @@ func (t *trial) most(slots *fabric.Slots) (best []nvtopo.Mask, all bool) {
 	return best, all
 }
 
-// taken is how many of the sets can be taken, from the first one on.
+// taken returns how many of the sets can be taken, from the first one on.
 func (t *trial) taken(sets []nvtopo.Mask) int {
 	u := t.u
 	var given []usage.Reservation
@@ -165,7 +165,8 @@ func (t *trial) taken(sets []nvtopo.Mask) int {
 	return len(sets)
 }
 
-// greedily gives each member what Reserve would choose for it, of the GPUs that members may have.
+// greedily gives each member the set that Reserve would choose for it, out of the GPUs that members may
+// have.
 func (t *trial) greedily() (sets []nvtopo.Mask) {
 	u := t.u
 	ai := u.AccelIndex(t.d.Resources[0].Name)
@@ -187,14 +188,14 @@ func (t *trial) greedily() (sets []nvtopo.Mask) {
 	return sets
 }
 
-// stateKey is equal for nodes that have the same for members of one shape.
+// stateKey is equal for nodes that have the same slots for members of one shape.
 type stateKey struct {
 	rest    string
 	classes [podrequest.MaxResources]nvtopo.ClassID
 	held    kubeletadmission.State
 }
 
-// keyOf tells states apart that no kubelet is about to change.
+// keyOf returns the key of a state that no kubelet is about to change.
 func keyOf(u *usage.Usage, d *Demand, ai int) stateKey {
 	b := make([]byte, 0, 256)
 	put := func(v uint64) { b = binary.AppendUvarint(b, v) }

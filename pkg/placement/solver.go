@@ -11,13 +11,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// The joint solver: from what is free on a node to the GPUs, NUMA nodes and
-// CPUs of a pod, or the reason there are none. Filter asks it whether, Reserve
-// asks it which; both get the same answer from the same usage.
+// The joint solver: from the free devices of a node to the GPUs, NUMA nodes and CPUs of a pod, or the
+// reason that there are none. Filter calls Check, Reserve calls Choose; both get the same answer from the
+// same usage.
 
-// pick chooses the GPUs of the i-th resource of a request on accelerator kind
-// ai, or says why there are none. It does not allocate when it succeeds.
-// Only GPUs of within are taken, and only such as kubelet gives by the forecast.
+// pick chooses the GPUs of the ri-th resource of a request on accelerator kind ai, or returns why there
+// are none. It does not allocate when it succeeds. Only GPUs of within are taken, and only such as kubelet
+// gives by the forecast.
 func pick(u *usage.Usage, r *podrequest.Request, ri, ai int, within nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
 	accel := u.Node.Accels[ai]
 	k := r.Resources[ri].Count
@@ -45,8 +45,8 @@ func pick(u *usage.Usage, r *podrequest.Request, ri, ai int, within nvtopo.Mask,
 	return pickWhere(u, r, ai, f, &question{free: free, allowed: allowed, k: k, c: c})
 }
 
-// usableGPUs splits what is free into the GPUs that may be used together and those that
-// the pod may have only because it asks for a single one; or says that there are too few.
+// usableGPUs splits the free GPUs into those that may be used together and the degraded ones that the pod
+// may have only if it requests a single one; or returns that there are too few.
 func usableGPUs(u *usage.Usage, ai, k int, single bool) (free, alone nvtopo.Mask, reason Reason) {
 	all, degraded := u.FreeAt(ai), u.Node.Accels[ai].Degraded
 	free = all &^ degraded
@@ -62,9 +62,9 @@ func usableGPUs(u *usage.Usage, ai, k int, single bool) (free, alone nvtopo.Mask
 	return 0, 0, FewGPUs
 }
 
-// pickAlone is the lowest of some degraded GPUs that has what the pod needs beside
-// it and that kubelet would give. It comes before any intact GPU: it is in no set, so
-// nothing is lost with it (see Tables.PickUsable).
+// pickAlone returns the lowest of some degraded GPUs that has the pod's CPU and memory beside it and that
+// kubelet would give. It is preferred to any intact GPU: it is in no set, so nothing is lost with it (see
+// Tables.PickUsable).
 func pickAlone(u *usage.Usage, r *podrequest.Request, ai int, among nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
 	g := u.Node.Accels[ai].Graph
 	reason := KubeletElsewhere
@@ -83,15 +83,15 @@ func pickAlone(u *usage.Usage, r *podrequest.Request, ai int, among nvtopo.Mask,
 	return 0, reason
 }
 
-// question is one pick from the GPUs of a node.
+// question holds the arguments of one pick from the GPUs of a node.
 type question struct {
 	free, allowed nvtopo.Mask
 	k             int
 	c             nvtopo.Constraint
 }
 
-// pickWhere is pick where the best set lacks CPU or memory beside it, or kubelet
-// would not give it: the best of those that do.
+// pickWhere is pick where the best set lacks CPU or memory beside it, or kubelet would not give it: it
+// returns the best of the sets that have both.
 func pickWhere(u *usage.Usage, r *podrequest.Request, ai int, f *forecast, q *question) (nvtopo.Mask, Reason) {
 	accel := u.Node.Accels[ai]
 	fits := func(s nvtopo.Mask) bool {
@@ -128,18 +128,18 @@ func pickWhere(u *usage.Usage, r *podrequest.Request, ai int, f *forecast, q *qu
 // everything lets pick take any GPU.
 const everything = ^nvtopo.Mask(0)
 
-// Sets are the GPUs of a request's resources, in their order.
+// Sets holds the GPUs of a request's resources, in their order.
 type Sets [podrequest.MaxResources]nvtopo.Mask
 
-// Pick chooses the GPUs of every resource of a request, or says why there are none.
+// Pick chooses the GPUs of every resource of a request, or returns why there are none.
 func Pick(u *usage.Usage, r *podrequest.Request) (sets Sets, reason Reason) {
 	sets, _, reason = pickAll(u, r)
 	return sets, reason
 }
 
-// pickAll chooses the GPUs of every resource. Each is chosen by itself, but for
-// single-numa-node, where all have to share one node: the lowest that has them.
-// The forecast, nil where kubelet aligns nothing, has all sets settled.
+// pickAll chooses the GPUs of every resource. Each is chosen by itself, except under single-numa-node,
+// where all have to share one node: the lowest that has them. The forecast, nil where kubelet aligns
+// nothing, has all sets settled.
 func pickAll(u *usage.Usage, r *podrequest.Request) (sets Sets, f *forecast, reason Reason) {
 	if len(r.Resources) < 2 || constraintOf(u, r).Policy != nvtopo.PolicySingleNUMANode {
 		f = newForecast(u, r)
@@ -195,8 +195,8 @@ func onNode(g *nvtopo.Graph, id int) nvtopo.Mask {
 	return m
 }
 
-// constraintOf is the pod's, and where kubelet's verdict cannot be predicted
-// tightened to what it is sure to admit.
+// constraintOf returns the pod's constraint; where kubelet's verdict cannot be predicted, it is tightened
+// to one that kubelet certainly admits.
 func constraintOf(u *usage.Usage, r *podrequest.Request) nvtopo.Constraint {
 	if u.Node.Kubelet != nil {
 		return r.Constraint
@@ -217,7 +217,7 @@ func nodeMask(u *usage.Usage, g *nvtopo.Graph, set nvtopo.Mask) (m uint64, known
 	return m, true
 }
 
-// fitOf is fit of the NUMA nodes of a set of GPUs.
+// fitOf is fit for the NUMA nodes of a set of GPUs.
 func fitOf(u *usage.Usage, g *nvtopo.Graph, set nvtopo.Mask, milliCPU, memory int64) Reason {
 	m, known := nodeMask(u, g, set)
 	if !known {
@@ -226,7 +226,7 @@ func fitOf(u *usage.Usage, g *nvtopo.Graph, set nvtopo.Mask, milliCPU, memory in
 	return fit(u, m, milliCPU, memory)
 }
 
-// fit says whether some NUMA nodes have this CPU and memory, or which of these they are short of.
+// fit returns Fits if some NUMA nodes have this CPU and memory, or which of the two they lack.
 func fit(u *usage.Usage, m uint64, milliCPU, memory int64) Reason {
 	var freeCPU, freeMemory int64
 	for i := range u.NUMA {
@@ -244,8 +244,8 @@ func fit(u *usage.Usage, m uint64, milliCPU, memory int64) Reason {
 	return Fits
 }
 
-// Check says whether a pod fits the node, and if not what is missing. It does
-// not allocate when the pod fits.
+// Check returns Fits if a pod fits the node, and otherwise the reason. It does not allocate when the pod
+// fits.
 func Check(u *usage.Usage, r *podrequest.Request) Reason {
 	if !r.HasGPUs() {
 		_, reason := pickNUMA(u, r)
@@ -258,7 +258,7 @@ func Check(u *usage.Usage, r *podrequest.Request) Reason {
 	return reason
 }
 
-// verdict is kubelet's on a pod without GPUs.
+// verdict returns why kubelet would not admit a pod without GPUs, or Fits.
 func verdict(u *usage.Usage, f *forecast) Reason {
 	switch {
 	case !f.admits():
@@ -280,7 +280,7 @@ func pickNUMA(u *usage.Usage, r *podrequest.Request) (uint64, Reason) {
 		most, hard = 1, true
 	case nvtopo.PolicyRestricted:
 		hard = true
-		// As few as would do on the empty machine.
+		// The minimum number on the empty machine.
 		if m, ok := bestNodes(u.Node.Empty, r.MilliCPU, r.Memory, most); ok {
 			most = bits.OnesCount64(m)
 		}
@@ -300,8 +300,8 @@ func pickNUMA(u *usage.Usage, r *podrequest.Request) (uint64, Reason) {
 // largest known machines have 8 (16 with sub-NUMA clustering).
 const maxCPUNodes = 16
 
-// bestNodes returns the best set of at most as many NUMA nodes that have CPUs: of the fewest that hold
-// this CPU and memory. Without one, best is 0.
+// bestNodes returns the best set of at most `most` NUMA nodes that have CPUs: one of the smallest that
+// hold this CPU and memory. If there is none, best is 0.
 func bestNodes(u *usage.Usage, milliCPU, memory int64, most int) (best uint64, ok bool) {
 	var with [maxCPUNodes]int
 	n := 0
@@ -335,7 +335,8 @@ func bestNodes(u *usage.Usage, milliCPU, memory int64, most int) (best uint64, o
 	return best, ok
 }
 
-// nodesKey is smaller for the better set: nearer nodes, fewer free GPUs, tighter fit.
+// nodesKey returns a sort key that is smaller for the better set: nearer nodes, fewer free GPUs, tighter
+// fit.
 func nodesKey(u *usage.Usage, m uint64) [3]int64 {
 	var key [3]int64
 	for i := range u.NUMA {

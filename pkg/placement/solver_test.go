@@ -18,7 +18,7 @@ func gpus(n int) *podrequest.Request {
 	return r
 }
 
-// TestUsableGPUs: which of the GPUs of a machine of eight a pod is given, or why none.
+// TestUsableGPUs: which of the GPUs of a machine of eight a pod gets, or why none.
 func TestUsableGPUs(t *testing.T) {
 	tests := map[string]struct {
 		free, degraded nvtopo.Mask
@@ -48,7 +48,7 @@ func TestUsableGPUs(t *testing.T) {
 	}
 }
 
-// TestFit: whether some NUMA nodes of two have the CPU and memory asked.
+// TestFit: whether some NUMA nodes of two have the requested CPU and memory.
 func TestFit(t *testing.T) {
 	type left = [2][2]int64 // CPU and memory of each
 	tests := map[string]struct {
@@ -77,7 +77,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestPickNUMA: which NUMA node of two, with four GPUs each, a pod of two CPUs without GPUs has.
+// TestPickNUMA: which NUMA node of two, with four GPUs each, a pod of two CPUs without GPUs gets.
 func TestPickNUMA(t *testing.T) {
 	tests := map[string]struct {
 		used nvtopo.Mask
@@ -102,7 +102,7 @@ func TestPickNUMA(t *testing.T) {
 	}
 }
 
-// TestChooseCPUs: as many as a pod of one GPU asks for, rounded up, on its NUMA node.
+// TestChooseCPUs: a pod of one GPU gets as many CPUs as it requests, rounded up, on its NUMA node.
 func TestChooseCPUs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		milliCPU int64

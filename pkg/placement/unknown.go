@@ -8,11 +8,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// What is not known of a node meets no demand. It is refused as unknown, and not as a shortage: waiting
-// and asking for less do not help.
+// An unknown property of a node meets no demand. The node is refused as unknown, and not as short of
+// something: waiting and requesting less do not help.
 
-// whyNone is why the tables have no set for a question. within are the GPUs that it is about, suitable
-// or not.
+// whyNone returns why the tables have no set for a pick. within are the GPUs that it may use, suitable or
+// not.
 func whyNone(accel *usage.Accel, r *podrequest.Request, q *question, within nvtopo.Mask) Reason {
 	if (q.free & q.allowed).Len() < q.k { // more of the free GPUs might be suitable
 		memory, model := r.Undecided(accel.Graph)
@@ -47,7 +47,7 @@ func anyUnplaced(u *usage.Usage, r *podrequest.Request) bool {
 	return false
 }
 
-// whyNoFit is why no k of some GPUs have this CPU and memory beside them.
+// whyNoFit returns why no k of some GPUs have this CPU and memory beside them.
 func whyNoFit(u *usage.Usage, g *nvtopo.Graph, among nvtopo.Mask, k int, milliCPU, memory int64) Reason {
 	if among&unplaced(u, g) != 0 && mightFit(u, k, milliCPU, memory) {
 		return UnknownNUMA
@@ -55,7 +55,7 @@ func whyNoFit(u *usage.Usage, g *nvtopo.Graph, among nvtopo.Mask, k int, milliCP
 	return whyNoRoom(u, milliCPU, memory)
 }
 
-// unplaced are the GPUs whose NUMA node is not known, or none that the node has.
+// unplaced returns the GPUs whose NUMA node is not known, or not one of the node's.
 func unplaced(u *usage.Usage, g *nvtopo.Graph) (m nvtopo.Mask) {
 	for i := range g.GPUs {
 		if u.Position(g.GPUs[i].NUMANode) < 0 {
@@ -79,8 +79,8 @@ func mightFit(u *usage.Usage, k int, milliCPU, memory int64) bool {
 	return false
 }
 
-// whyNoRoom says which of CPU and memory the NUMA nodes are short of, or that it is not known how much
-// they have. It is CPU, the usual one, when only the alignment fails.
+// whyNoRoom returns which of CPU and memory the NUMA nodes lack, or that their amounts are not known. It
+// is CPU, the usual one, when only the alignment fails.
 func whyNoRoom(u *usage.Usage, milliCPU, memory int64) Reason {
 	var most int64 // of one node
 	for i := range u.NUMA {

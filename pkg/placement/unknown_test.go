@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// forget lets something of GPUs be unknown, of all if no positions are given.
+// forget makes a property of GPUs unknown, of all if no positions are given.
 func forget(what func(d *nvtopo.GPU), positions ...int) func(*nvtopo.Graph) {
 	return func(g *nvtopo.Graph) {
 		for i := range g.GPUs {
@@ -29,8 +29,8 @@ func numaNode(d *nvtopo.GPU) { d.NUMANode = nvtopo.UnknownNUMA }
 func memory(d *nvtopo.GPU)   { d.Memory = 0 }
 func model(d *nvtopo.GPU)    { d.Model = "" }
 
-// TestUnknown: what is not known of a node is refused as unknown, with what to do, and what is short as
-// short. The machine has two NUMA nodes of four V100 with 32 GiB, 40 CPUs and 256 GiB.
+// TestUnknown: a node with an unknown property is refused as unknown, with advice, and one with a shortage
+// as short. The machine has two NUMA nodes of four V100 with 32 GiB, 40 CPUs and 256 GiB.
 func TestUnknown(t *testing.T) {
 	pod := func(gpus int) *testobj.PodWrapper { return testobj.Pod("p").GPUs(gpus).CPU("2").Memory("1Gi") }
 	single := map[string]string{podrequest.TopologyPolicyKey: "single-numa-node"}

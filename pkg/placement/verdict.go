@@ -9,15 +9,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Verdict is a node's answer to a pod.
+// Verdict is the result of judging a pod on a node.
 type Verdict struct {
 	Reason Reason
-	// Never: nothing that could end on this node would make the pod fit.
+	// Never: the pod would not fit even if everything on this node ended.
 	Never bool
 }
 
-// Judge returns what keeps a pod off a node, the first of Reasons; Fits if nothing does, and then it does
-// not allocate.
+// Judge returns the first of Reasons that keep a pod off a node, or Fits. It does not allocate if the pod
+// fits.
 func Judge(u *usage.Usage, d *Demand, basis Basis, graph Reason, now time.Time) (first Reason) {
 	Reasons(u, d, basis, graph, now, func(r Reason) bool {
 		first = r
@@ -26,10 +26,10 @@ func Judge(u *usage.Usage, d *Demand, basis Basis, graph Reason, now time.Time) 
 	return first
 }
 
-// Reasons calls found with all that keeps a pod off a node until it returns false: whether the graph
-// counts, whether an agent makes the choice real, and whether what is used leaves enough. graph says whether
-// the graph counts, and basis what follows for the pod; u is used by ByGraph and ByCount. Of a node that is
-// Refused a usage, which may be nil, says what else there is, as if the graph counted.
+// Reasons calls found with each reason that keeps a pod off a node until it returns false: whether the
+// graph is valid (graph), whether an agent enforces the allocation, and whether enough devices are free.
+// basis follows from graph and the pod; u is used by ByGraph and ByCount. With Refused, a usage, which may
+// be nil, adds the reasons that would remain if the graph were valid.
 func Reasons(u *usage.Usage, d *Demand, basis Basis, graph Reason, now time.Time, found func(Reason) bool) {
 	switch basis {
 	case Unchecked:
@@ -53,8 +53,8 @@ func Reasons(u *usage.Usage, d *Demand, basis Basis, graph Reason, now time.Time
 	}
 }
 
-// CheckNode is what of Judge needs no usage: whether the graph counts, as graph says, and whether an agent
-// makes the choice real.
+// CheckNode returns the reasons of Judge that need no usage: that the graph is not valid, as given by
+// graph, or that no agent enforces the allocation.
 func CheckNode(d *Demand, n *usage.Node, graph Reason, now time.Time) Reason {
 	if graph != Fits {
 		return graph
@@ -62,7 +62,7 @@ func CheckNode(d *Demand, n *usage.Node, graph Reason, now time.Time) Reason {
 	return checkEnforcement(d.Request, d.Unenforced, n, now)
 }
 
-// JudgePlanned is Judge for a pod that is to get an allocation which was chosen for it on this node before.
+// JudgePlanned is Judge for a pod that is to get an allocation that was chosen for it on this node before.
 func JudgePlanned(a *allocation.Allocation, d *Demand, n *usage.Node, graph Reason, now time.Time) Reason {
 	if reason := CheckNode(d, n, graph, now); reason != Fits {
 		return reason
@@ -79,8 +79,8 @@ func JudgePlanned(a *allocation.Allocation, d *Demand, n *usage.Node, graph Reas
 	return Fits
 }
 
-// Never reports whether a pod that Judge refused for this reason would not fit either if all that is on the
-// node had gone.
+// Never reports whether a pod that Judge refused for this reason would not fit even if the node were
+// empty.
 func Never(u *usage.Usage, d *Demand, basis Basis, reason Reason) bool {
 	if basis == ByGraph && reason != Fits && reason != NotEnforced {
 		return Check(u.Node.Empty, d.Request) != Fits

@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// TestReasons: what a node of eight GPUs without an agent says to a pod, all of it in the order in which Judge
-// looks, and whether the end of other pods would help.
+// TestReasons: all reasons for which a node of eight GPUs without an agent refuses a pod, in the order of
+// Judge, and whether the end of other pods would help.
 func TestReasons(t *testing.T) {
 	tests := map[string]struct {
 		asks     int

@@ -13,14 +13,14 @@ import (
 
 const gib = 1 << 30
 
-// Docker is a container beside its GPUs.
+// Docker is a container with the given GPUs and the resources near them.
 type Docker struct {
 	GPUs              []int // indices, as nvidia-smi counts them
 	CPUs              nvtopo.CPUSet
 	MemNodes          []int // NUMA nodes to take memory from; none: any
 	Memory            int64 // bytes; the limit
-	MemoryReservation int64 // bytes; what the kernel tries to leave the container when memory is short
-	SharedMemory      int64 // bytes of /dev/shm, which count as the container's memory
+	MemoryReservation int64 // bytes; the amount that the kernel tries to leave the container when memory is short
+	SharedMemory      int64 // bytes of /dev/shm, a part of the container's memory
 	CPUShares         int   // weight against other containers on the same CPUs; Docker's default is 1024
 	Name              string
 	Image             string
@@ -61,7 +61,7 @@ func (d *Docker) check() error {
 		return fmt.Errorf("image %q: want the name of an image", d.Image)
 	case d.CPUShares < 2 || d.CPUShares > 262144: // the kernel's bounds of cpu.shares
 		return fmt.Errorf("CPU shares %d: want 2 to 262144", d.CPUShares)
-	case d.Memory < 6*mib: // Docker's least
+	case d.Memory < 6*mib: // Docker's minimum
 		return fmt.Errorf("memory of %d bytes: want 6 MiB or more", d.Memory)
 	case d.MemoryReservation < 6*mib || d.MemoryReservation > d.Memory:
 		return fmt.Errorf("memory reservation of %d bytes: want 6 MiB or more, and no more than the memory of %d bytes", d.MemoryReservation, d.Memory)

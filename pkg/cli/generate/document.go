@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ErrNotKnown is in errors about what the graph of the machine does not say.
+// ErrNotKnown is in errors about a property that the graph of the machine lacks.
 var ErrNotKnown = errors.New("the input does not say it")
 
-// document is the YAML of an object of an API, below comments. Fields that are zero are left
-// out, as if their API had omitempty, except below the keys in whole.
+// document returns the YAML of an API object, below comments. Fields that are zero are left out, as if
+// their API had omitempty, except below the keys in whole.
 func document(comment []string, object any, whole ...string) ([]byte, error) {
 	data, err := yaml.Marshal(object)
 	if err != nil {
@@ -38,8 +38,8 @@ func document(comment []string, object any, whole ...string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// withoutZero removes the zero values of a decoded object. false stays: a bool without
-// omitempty is a pointer that somebody set.
+// withoutZero removes the zero values of a decoded object. false stays: a bool without omitempty is a
+// pointer that was set.
 func withoutZero(fields map[string]any, whole []string) {
 	for key, value := range fields {
 		if slices.Contains(whole, key) {
@@ -51,7 +51,7 @@ func withoutZero(fields map[string]any, whole []string) {
 	}
 }
 
-// isZero reports whether nothing is left of a decoded value without its own zero values.
+// isZero reports whether a decoded value is empty after its own zero values are removed.
 func isZero(value any, whole []string) bool {
 	switch v := value.(type) {
 	case nil:

@@ -8,14 +8,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// gpuModel is what a product's name says.
+// gpuModel holds the properties implied by a product's name.
 type gpuModel struct {
 	sm  int            // compute capability, major * 10 + minor
 	gen nvtopo.PCIeGen // of its PCIe connector
 }
 
-// gpuModels has words of product names; the first that is in a name counts. Sources: NVIDIA's
-// list of compute capabilities (developer.nvidia.com/cuda-gpus) and the data sheets.
+// gpuModels has words of product names; the first that is in a name is used. Sources: NVIDIA's list of
+// compute capabilities (developer.nvidia.com/cuda-gpus) and the data sheets.
 var gpuModels = []struct {
 	word string
 	gpuModel
@@ -32,7 +32,8 @@ var gpuModels = []struct {
 	{"P100", gpuModel{60, 3}},
 }
 
-// knownModel is zero for a model that is not in the list: NCCL asks the driver.
+// knownModel returns the model with a name; zero if it is not in the list: NCCL then uses the driver's
+// values.
 func knownModel(name string) gpuModel {
 	fields := strings.FieldsFunc(strings.ToUpper(name), func(r rune) bool { return r == ' ' || r == '-' || r == '_' })
 	name = " " + strings.Join(fields, " ") + " "

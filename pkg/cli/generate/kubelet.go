@@ -19,11 +19,11 @@ import (
 
 const (
 	mib = 1 << 20
-	// defaultMaxNodes is the most NUMA nodes with which kubelet starts, unless its option
-	// max-allowable-numa-nodes says more (k8s.io/kubernetes/pkg/kubelet/cm/topologymanager).
+	// defaultMaxNodes is the greatest number of NUMA nodes with which kubelet starts, unless its option
+	// max-allowable-numa-nodes is greater (k8s.io/kubernetes/pkg/kubelet/cm/topologymanager).
 	defaultMaxNodes = 8
-	// manyNodes is from how many NUMA nodes on it matters that kubelet weighs every
-	// combination of the managers' hints: (2^6-1)^3 is a quarter of a million.
+	// manyNodes is the number of NUMA nodes from which on it matters that kubelet weighs every combination of
+	// the managers' hints: (2^6-1)^3 is a quarter of a million.
 	manyNodes = 6
 )
 
@@ -33,16 +33,16 @@ const (
 	MemoryNone   = "None"
 )
 
-// Kubelet says how kubelet shall align resources on one machine.
+// Kubelet holds the settings by which kubelet aligns resources on one machine.
 type Kubelet struct {
 	Node            string        // name of the node, for the steps; may be empty
 	Policy          string        // of the topology manager: none, best-effort, restricted, single-numa-node
 	Scope           string        // of the topology manager: container or pod
 	MemoryManager   string        // MemoryStatic or MemoryNone
-	ReservedCores   int           // cores of each NUMA node that no container gets alone
+	ReservedCores   int           // cores of each NUMA node that are exclusive to no container
 	ReconcilePeriod time.Duration // of the CPU manager
-	// Memory for kubelet and the container runtime, for the rest of the system, and the
-	// memory that must stay available lest pods are evicted. All in bytes.
+	// Memory for kubelet and the container runtime, for the rest of the system, and the amount that must stay
+	// available to avoid evictions. All in bytes.
 	KubeReserved, SystemReserved, EvictionHard resource.Quantity
 }
 
@@ -72,8 +72,8 @@ func (k *Kubelet) Config(g *nvtopo.Graph) (*kubeletv1beta1.KubeletConfiguration,
 		MemoryManagerPolicy:          k.MemoryManager,
 		KubeReserved:                 amount(k.KubeReserved),
 		SystemReserved:               amount(k.SystemReserved),
-		// One signal that is set takes the defaults of the others away, so all are here. Those
-		// of disks are kubelet's defaults (k8s.io/kubernetes/pkg/kubelet/eviction).
+		// Setting one signal removes the defaults of the others, so all are listed. Those of disks are kubelet's
+		// defaults (k8s.io/kubernetes/pkg/kubelet/eviction).
 		EvictionHard: map[string]string{
 			"memory.available": k.EvictionHard.String(),
 			"nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
@@ -85,7 +85,7 @@ func (k *Kubelet) Config(g *nvtopo.Graph) (*kubeletv1beta1.KubeletConfiguration,
 	return c, err
 }
 
-// Write returns Config as YAML, with the steps that put it into force as comments.
+// Write returns Config as YAML, with the steps that apply it as comments.
 func (k *Kubelet) Write(g *nvtopo.Graph) ([]byte, error) {
 	c, err := k.Config(g)
 	if err != nil {
@@ -116,7 +116,7 @@ func (k *Kubelet) check() error {
 	return nil
 }
 
-// totalMemory is what kubelet keeps from pods, in bytes.
+// totalMemory is the memory that kubelet keeps from pods, in bytes.
 func (k *Kubelet) totalMemory() int64 {
 	return k.KubeReserved.Value() + k.SystemReserved.Value() + k.EvictionHard.Value()
 }
@@ -135,8 +135,8 @@ func (k *Kubelet) reservedCPUs(g *nvtopo.Graph, nodes []*nvtopo.NUMANode) (nvtop
 	return out, nil
 }
 
-// reservedMemory divides what is kept from pods by the memory of the nodes, in Mi. Kubelet
-// starts only if the sum is exactly that, and no part may be 0.
+// reservedMemory divides the memory kept from pods in proportion to the memory of the nodes, in Mi.
+// Kubelet starts only if the sum is exactly that, and no part may be 0.
 func (k *Kubelet) reservedMemory(nodes []*nvtopo.NUMANode) ([]kubeletv1beta1.MemoryReservation, error) {
 	weights, all := make([]int64, len(nodes)), int64(0)
 	for i, n := range nodes {
@@ -190,8 +190,8 @@ func cpuOptions(nodes []*nvtopo.NUMANode) map[string]string {
 	return options
 }
 
-// nodesWithCPUs are in ascending order. A node without CPUs is device memory or slow memory,
-// where nothing of the system lives.
+// nodesWithCPUs returns the NUMA nodes with CPUs, ascending. A node without CPUs is device memory or slow
+// memory, which the system does not use.
 func nodesWithCPUs(g *nvtopo.Graph) []*nvtopo.NUMANode {
 	var out []*nvtopo.NUMANode
 	for i := range g.NUMANodes {

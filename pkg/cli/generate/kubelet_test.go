@@ -29,8 +29,7 @@ func aKubelet(change func(*Kubelet)) *Kubelet {
 	return k
 }
 
-// TestKubeletMachines reads what is written as kubelet does, and checks what kubelet
-// checks when it starts.
+// TestKubeletMachines reads the output as kubelet does, and makes kubelet's checks at its start.
 func TestKubeletMachines(t *testing.T) {
 	everyMachine(t, func(t *testing.T, g *nvtopo.Graph) {
 		t.Helper()
@@ -185,8 +184,8 @@ func TestKubeletOptions(t *testing.T) {
 	}
 }
 
-// TestKubeletCPUZero: kubelet reserves CPU zero: on a small machine the list of CPUs is "0", which
-// is no zero value.
+// TestKubeletCPUZero: CPU 0 can be reserved: on a small machine the list of CPUs is "0", which is no zero
+// value.
 func TestKubeletCPUZero(t *testing.T) {
 	g, err := nvtopo.NewGraph(nil, []nvtopo.NUMANode{{ID: 0, CPUs: nvtopo.NewCPUSet(0, 1), Memory: 16 * gib}}, nil, nil)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// comment says how to put the configuration into force and what it means.
+// comment describes how to apply the configuration and its meaning.
 func (k *Kubelet) comment(c *kubeletv1beta1.KubeletConfiguration, g *nvtopo.Graph) []string {
 	node := cmp.Or(k.Node, "NODE")
 	out := []string{

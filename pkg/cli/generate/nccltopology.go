@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// What NCCL reads in its topology files (NVIDIA/nccl, src/graph/xml.cc and topo.cc).
+// Values in NCCL's topology files (NVIDIA/nccl, src/graph/xml.cc and topo.cc).
 const (
 	ncclVersion = 1
 	classBridge = "0x060400" // a PCIe switch
@@ -27,8 +27,8 @@ const (
 	linkWidth = 16
 )
 
-// CPUModel is what NCCL wants to know of the processors. NCCL's names: arch x86_64, arm64 or
-// ppc64; vendor as CPUID says it, for x86_64.
+// CPUModel describes the processors for NCCL, in its names: arch x86_64, arm64 or ppc64; vendor as in
+// CPUID, for x86_64.
 type CPUModel struct {
 	Arch, Vendor  string
 	Family, Model int // of processors of Intel and Zhaoxin, as lscpu prints them
@@ -81,7 +81,7 @@ type (
 // busID is a PCI address with a domain of 4 or 8 hexadecimal digits.
 var busID = regexp.MustCompile(`^(?:0000)?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])$`)
 
-// NCCLTopology returns the graph as a file for NCCL_TOPO_FILE. NCCL finds by itself what is
+// NCCLTopology returns the graph as a file for NCCL_TOPO_FILE. NCCL finds by itself the parts that are
 // left out; an error is about the processor, or has ErrNotKnown.
 func NCCLTopology(g *nvtopo.Graph, cpu CPUModel) ([]byte, error) {
 	if err := cpu.check(); err != nil {
@@ -114,7 +114,7 @@ func NCCLTopology(g *nvtopo.Graph, cpu CPUModel) ([]byte, error) {
 			}
 		}
 	}
-	// NCCL's reader knows neither the XML declaration nor tabs.
+	// NCCL's reader supports neither the XML declaration nor tabs.
 	data, err := xml.MarshalIndent(system, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write XML: %w", err)

@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// TestNCCLTopologyMachines reads the file back and measures in its tree what the graph
-// says: the distance of all GPUs, their NVLinks, CPUs and near adapters.
+// TestNCCLTopologyMachines reads the file back and compares its tree with the graph: the distance of all
+// GPUs, their NVLinks, CPUs and near adapters.
 func TestNCCLTopologyMachines(t *testing.T) {
 	everyMachine(t, func(t *testing.T, g *nvtopo.Graph) {
 		t.Helper()
@@ -61,7 +61,7 @@ func TestNCCLTopologyMachines(t *testing.T) {
 	})
 }
 
-// topologyRead is a file read in the way NCCL walks it.
+// topologyRead is a file read in the order of NCCL.
 type topologyRead struct {
 	numa    map[int]int      // of each GPU position
 	gpuPath map[int][]string // addresses of the processor and switches above it
@@ -165,7 +165,7 @@ func wantLanes(g *nvtopo.Graph, i, j int) int {
 	return 0
 }
 
-// checkAdapters wants each adapter at PIX or PXB of its nearest GPU there, and no other.
+// checkAdapters checks that each adapter is at PIX or PXB of its nearest GPU, and no other is.
 func (r *topologyRead) checkAdapters(t *testing.T, g *nvtopo.Graph) {
 	t.Helper()
 	for _, n := range g.NICs {

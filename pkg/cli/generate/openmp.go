@@ -8,11 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// openMP returns the variables for one process per GPU. No variable lists CPUs: a list that
-// is written down before the CPUs are chosen names CPUs that the container may not use.
+// openMP returns the variables for one process per GPU. No variable lists CPUs: a list written before the
+// CPUs are chosen names CPUs that the container may not use.
 func openMP(cpus, gpus int) []v1.EnvVar {
-	// Each process counts the places of the whole container from its first core. Several of
-	// them would bind to the same cores, so only one alone binds its threads.
+	// Each process numbers the places of the whole container from its first core. Several of them would bind
+	// to the same cores, so only a single process binds its threads.
 	bind := "close"
 	if gpus > 1 {
 		bind = "false"

@@ -8,8 +8,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// pcieTree makes a tree of PCIe switches that has the distances of the graph. The graph knows
-// only distances, so the switches have addresses that no machine has.
+// pcieTree builds a tree of PCIe switches with the distances of the graph. The graph has only distances,
+// so the switches have invented addresses.
 type pcieTree struct {
 	graph    *nvtopo.Graph
 	ids      []string // PCI addresses of the GPUs
@@ -17,9 +17,8 @@ type pcieTree struct {
 	adapters int
 }
 
-// below returns what hangs on the processor of one NUMA node. GPUs at PIX share a switch, those
-// at PXB a switch above theirs. Others, and those at an unknown distance, meet in the
-// processor.
+// below returns the devices below the processor of one NUMA node. GPUs at PIX share a switch, those at PXB
+// a switch above theirs. Others, and those at an unknown distance, meet in the processor.
 func (t *pcieTree) below(node int) []ncclPCI {
 	var here []int
 	for i := range t.graph.GPUs {
@@ -41,7 +40,7 @@ func (t *pcieTree) below(node int) []ncclPCI {
 			inner.PCI = append(t.gpus(group), t.adaptersAt(group, nvtopo.PCIePIX)...)
 			outer.PCI = append(outer.PCI, inner)
 		}
-		for _, nic := range outerNICs { // each beyond a switch of its own, or it would be nearer
+		for _, nic := range outerNICs { // each behind a switch of its own, or it would be nearer
 			inner := t.newSwitch(far)
 			inner.PCI = []ncclPCI{nic}
 			outer.PCI = append(outer.PCI, inner)
@@ -51,7 +50,7 @@ func (t *pcieTree) below(node int) []ncclPCI {
 	return out
 }
 
-// innermost needs a switch only if something else is below it than one GPU.
+// innermost adds a switch only for more than one GPU, or for a GPU with adapters.
 func (t *pcieTree) innermost(group []int) []ncclPCI {
 	nics := t.adaptersAt(group, nvtopo.PCIePIX)
 	if len(group) == 1 && len(nics) == 0 {
@@ -98,8 +97,8 @@ func (t *pcieTree) anyWithin(group []int, i int, level nvtopo.PCIeLevel) bool {
 	return false
 }
 
-// adaptersAt returns the adapters whose nearest GPU is one of the group, at that level. NCCL
-// finds the others by itself: they are beyond the processor in any case.
+// adaptersAt returns the adapters whose nearest GPU is one of the group, at that level. NCCL finds the
+// others by itself: they are beyond the processor in any case.
 func (t *pcieTree) adaptersAt(group []int, level nvtopo.PCIeLevel) []ncclPCI {
 	var out []ncclPCI
 	for i := range t.graph.NICs {
@@ -131,10 +130,10 @@ func (t *pcieTree) newSwitch(group []int) ncclPCI {
 	return ncclPCI{BusID: madeUp(0xffff, t.switches), Class: classBridge, Speed: linkSpeed(t.gen(group[0])), Width: linkWidth}
 }
 
-// madeUp is an address in a domain that no machine has.
+// madeUp returns an address in a PCI domain that no machine has.
 func madeUp(domain, n int) string { return fmt.Sprintf("%04x:%02x:%02x.0", domain, n>>8, n&0xff) }
 
-// gen is the PCIe generation of a GPU's slot; an unknown one counts as 4, as everywhere.
+// gen is the PCIe generation of a GPU's slot; an unknown one is taken for 4, as everywhere.
 func (t *pcieTree) gen(gpu int) nvtopo.PCIeGen {
 	if m := knownModel(t.graph.GPUs[gpu].Model); m.gen != 0 {
 		return m.gen

@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// Workload is what a pod does.
+// Workload is the kind of work of a pod.
 type Workload string
 
 // The workloads of pods.
@@ -31,25 +31,25 @@ const (
 	topologyFile   = "topo.xml"
 )
 
-// maxPodGPUs is the most GPUs of one machine.
+// maxPodGPUs is the greatest number of GPUs of one machine.
 const maxPodGPUs = nvtopo.MaxGPUs
 
-// Pod is a pod beside its GPUs.
+// Pod is a pod with GPUs and the settings for them.
 type Pod struct {
 	Workload     Workload
 	Name         string
 	Image        string
-	Command      []string // none: that of the image
+	Command      []string // empty: that of the image
 	Scheduler    string   // schedulerName
-	Resource     string   // extended resource that counts GPUs
+	Resource     string   // extended resource of the GPUs
 	GPUs         int
 	CPUs         int
 	Memory       resource.Quantity
 	SharedMemory resource.Quantity // of /dev/shm, a part of Memory
-	Annotations  map[string]string // the pod's wishes, by the keys of pkg/placement/podrequest
+	Annotations  map[string]string // the pod's requests by the keys of pkg/placement/podrequest
 	// Interface is the network interface over which NCCL starts; empty: NCCL finds one.
 	Interface string
-	// TopologyConfigMap has NCCL's topology file under topo.xml; empty: NCCL looks itself.
+	// TopologyConfigMap has NCCL's topology file under topo.xml; empty: NCCL detects the topology.
 	TopologyConfigMap string
 	// Port and its path /health are for probes; 0: none.
 	Port int32
@@ -128,8 +128,8 @@ func (p *Pod) check() error {
 	return nil
 }
 
-// resources: an inference server must not be disturbed, so requests equal limits. Training
-// may use CPUs that are idle; its memory has a limit because /dev/shm is a part of it.
+// resources returns equal requests and limits for an inference server, which must not be disturbed.
+// Training may use idle CPUs; its memory has a limit because /dev/shm is a part of it.
 func (p *Pod) resources() v1.ResourceRequirements {
 	gpus, cpus := *resource.NewQuantity(int64(p.GPUs), resource.DecimalSI), *resource.NewQuantity(int64(p.CPUs), resource.DecimalSI)
 	out := v1.ResourceRequirements{
@@ -142,7 +142,7 @@ func (p *Pod) resources() v1.ResourceRequirements {
 	return out
 }
 
-// nccl returns NCCL's variables; one GPU talks to none.
+// nccl returns NCCL's variables; none for one GPU.
 func (p *Pod) nccl() []v1.EnvVar {
 	if p.GPUs == 1 {
 		return nil

@@ -26,8 +26,7 @@ import (
 // Mixed is a profile for training and inference on the same nodes: the shipped one.
 const Mixed Workload = "mixed"
 
-// Names of our plugins in the shipped profile, as in pkg/apis/config, which links
-// the scheduler.
+// Names of nvtopo's plugins in the shipped profile, as in pkg/apis/config, which links the scheduler.
 const (
 	topologyAware = "TopologyAware"
 	numaAffinity  = "NUMAAffinity"
@@ -35,15 +34,15 @@ const (
 	fairSort      = "FairSort"      // scores nothing
 )
 
-// otherScorers is the weight of those of kube-scheduler's scorers that the shipped profile does not list:
+// otherScorers is the total weight of kube-scheduler's scorers that the shipped profile does not list:
 // VolumeBinding has the default, 1.
 const otherScorers = 1
 
-// Profile says how the scheduler shall weigh nodes. ProfileFor has values for a workload.
+// Profile holds the settings by which the scheduler weighs nodes. ProfileFor has values for a workload.
 type Profile struct {
 	Workload      Workload
 	SchedulerName string
-	OnBinding     bool // annotations go with the Binding, not in a PATCH before it
+	OnBinding     bool // annotations are written with the Binding, not in a PATCH before it
 
 	TopologyWeight, NUMAWeight int32 // of the plugins, against other plugins
 	// Shares of the score of TopologyAware, each 0 to 1.
@@ -51,7 +50,7 @@ type Profile struct {
 	DefaultPolicy                                       string // of pods that name none
 	DefaultAffinity                                     string // numa-affinity of pods that name none
 	SameNUMABonus, CrossNUMAPenalty                     int64  // points of the score of NUMAAffinity, 0 to 100
-	NarrowTo                                            int32  // most nodes that a cycle looks at; 0: all
+	NarrowTo                                            int32  // greatest number of nodes in a cycle; 0: all
 	UnenforcedNodes                                     string // Allow, WholeNodeOnly or Refuse
 }
 
@@ -66,7 +65,7 @@ func ProfileFor(w Workload) (*Profile, error) {
 	switch w {
 	case Mixed:
 	case Training:
-		// The time of a step is that of the all-reduce, which the ring's bandwidth decides.
+		// The time of a step is that of the all-reduce, which depends on the ring's bandwidth.
 		p.BandwidthWeight, p.LatencyWeight, p.FragmentationWeight = 0.6, 0.2, 0.2
 	case Inference:
 		// Small groups and small messages: latency, little fragmentation, and CPUs nearby.
@@ -158,7 +157,7 @@ func (p *Profile) check() error {
 	return nil
 }
 
-// checkPoints checks how much the plugins' scores count.
+// checkPoints checks the weights and points of the plugins' scores.
 func (p *Profile) checkPoints() error {
 	const maxWeight = math.MaxInt16 // far from kube-scheduler's bound
 	switch {
@@ -185,7 +184,7 @@ func (p *Profile) checkShares() error {
 	return nil
 }
 
-// setArgs adds the arguments of our two plugins to those that are shipped.
+// setArgs adds the arguments of nvtopo's two plugins to the shipped ones.
 func (p *Profile) setArgs(profile *schedulerv1.KubeSchedulerProfile) error {
 	args := map[string]map[string]any{
 		topologyAware: {

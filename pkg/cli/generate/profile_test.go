@@ -29,7 +29,7 @@ func loadProfile(t *testing.T, data []byte) *config.KubeSchedulerConfiguration {
 	return c
 }
 
-// TestProfiles: profiles are accepted by the scheduler. It decodes and validates with the
+// TestProfiles: profiles are accepted by the scheduler. The test decodes and validates them with the
 // scheduler's own code.
 func TestProfiles(t *testing.T) {
 	for _, w := range []Workload{Training, Inference, Mixed} {
@@ -92,8 +92,8 @@ func checkArgs(t *testing.T, p *Profile, c *config.KubeSchedulerConfiguration) {
 	}
 }
 
-// TestProfileExamples: the examples are the generated profiles. Manifests/examples/profiles has the
-// profile of each workload.
+// TestProfileExamples: the files in manifests/examples/profiles equal the generated profiles of each
+// workload.
 func TestProfileExamples(t *testing.T) {
 	for _, w := range []Workload{Training, Inference, Mixed} {
 		p, err := ProfileFor(w)

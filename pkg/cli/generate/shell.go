@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// plainWord matches what a POSIX shell takes literally.
+// plainWord matches a word that a POSIX shell takes literally.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 // CommandLine writes words so that a POSIX shell reads exactly these.

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// tokenSeconds is how long the scheduler's token counts: the least that the API server gives out.
+	// tokenSeconds is how long the scheduler's token is valid: the API server's minimum.
 	tokenSeconds = 600
 	// connectTimeout bounds each step of a connection.
 	connectTimeout = 15 * time.Second
@@ -54,7 +54,7 @@ func (l *Leader) Connect(ctx context.Context, kube kubernetes.Interface, config 
 	}
 	client := &http.Client{
 		Transport: transport.NewUserAgentRoundTripper(config.UserAgent, transport.NewBearerAuthRoundTripper(token, plain)), Timeout: timeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token goes to nobody else
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is sent to no other server
 	}
 	return &Connection{Client: client, URL: "https://" + l.Address, Close: func() {
 		plain.CloseIdleConnections()
@@ -75,7 +75,8 @@ func (l *Leader) dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, nil
 }
 
-// token has the API server make a token that may ask the scheduler, and do nothing else.
+// token has the API server issue a token that is valid for the scheduler's debug endpoint, and for nothing
+// else.
 func (l *Leader) token(ctx context.Context, kube kubernetes.Interface) (string, error) {
 	made, err := kube.CoreV1().ServiceAccounts(l.Namespace).CreateToken(ctx, Account, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(tokenSeconds))},
@@ -86,11 +87,11 @@ func (l *Leader) token(ctx context.Context, kube kubernetes.Interface) (string, 
 	return made.Status.Token, nil
 }
 
-// only trusts the one certificate that the scheduler published. Nothing is sent to who shows another one.
+// only trusts the one certificate that the scheduler published. A server with another one gets no request.
 func (l *Leader) only() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// Neither names nor authorities are looked at, but the certificate itself.
+		// Neither names nor authorities are checked, but the certificate itself.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			shown := ""

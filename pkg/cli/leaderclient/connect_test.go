@@ -37,7 +37,7 @@ const (
 	schedulerToken = "the scheduler's"
 )
 
-// apiServer answers what Connect asks of one: it makes tokens, and forwards ports by the code of the real API
+// apiServer serves Connect's requests: it issues tokens, and forwards ports by the code of the real API
 // server and of the real runtimes below kubelet.
 type apiServer struct {
 	kubelet     *url.URL
@@ -54,7 +54,7 @@ func (a *apiServer) requests() []string {
 	return slices.Clone(a.seen)
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP serves one request.
 func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/system/")
 	a.mu.Lock()
@@ -83,7 +83,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// failing answers what cannot be forwarded.
+// failing responds to requests that cannot be forwarded.
 type failing struct{}
 
 func (failing) Error(w http.ResponseWriter, _ *http.Request, err error) {
@@ -95,7 +95,7 @@ func servePorts(w http.ResponseWriter, r *http.Request) {
 	portforward.ServePortForward(w, r, podNetwork{}, "pod-1", "", nil, time.Hour, time.Minute, portforward.SupportedProtocols)
 }
 
-// podNetwork is that of a pod: the loopback of this machine.
+// podNetwork is the network of a pod: the loopback of this machine.
 type podNetwork struct{}
 
 // PortForward copies between a stream and a port.
@@ -113,9 +113,9 @@ func (podNetwork) PortForward(ctx context.Context, _ string, _ types.UID, port i
 	return err
 }
 
-// TestConnect: a client reaches the scheduler, in its pod by what the real API server and runtimes serve ports with,
-// or directly. The scheduler gets the token made for it and never the user's; who shows another certificate than the
-// published one gets nothing.
+// TestConnect: a client reaches the scheduler, in its pod through the code with which the real API server
+// and runtimes serve ports, or directly. The scheduler gets the token made for it and never the user's; a
+// server with another certificate than the published one gets nothing.
 func TestConnect(t *testing.T) {
 	const forwarding = "pods/pod-1/portforward"
 	tests := map[string]struct {
@@ -197,7 +197,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// question asks twice, over two connections.
+// question sends two requests, over two connections.
 func question(t *testing.T, l *Leader, config *rest.Config) (string, error) {
 	t.Helper()
 	kube, err := kubernetes.NewForConfig(config)

@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// Account is the ServiceAccount, in the scheduler's namespace, whose tokens are shown to the scheduler.
+	// Account is the ServiceAccount, in the scheduler's namespace, whose tokens are sent to the scheduler.
 	Account = "nvtopo-what-if"
 	// Role is the shipped Role, in that namespace, with all rights that Find and Connect need.
 	Role = "nvtopo-what-if"
 )
 
-// Leader is the scheduler process that leads, and where it answers.
+// Leader is the leading scheduler process with its endpoint.
 type Leader struct {
 	diagnosis.Endpoint
 
 	Namespace string
-	Process   string // its host's name; of a pod the pod's
+	Process   string // its host's name, or its pod's
 	InPod     bool
 }
 
-// Find reads which scheduler leads in a namespace, and where it answers. An error names the object that is
-// missing, or may not be read, and what to do.
+// Find returns the scheduler that leads in a namespace, and its endpoint. An error names the object that
+// is missing, or may not be read, and the remedy.
 func Find(ctx context.Context, kube kubernetes.Interface, namespace string, now time.Time) (*Leader, error) {
 	p, err := published(ctx, kube, namespace)
 	if err != nil {
@@ -55,7 +55,7 @@ func Find(ctx context.Context, kube kubernetes.Interface, namespace string, now 
 	return l, nil
 }
 
-// published reads what the scheduler published.
+// published reads the profiles that the scheduler published.
 func published(ctx context.Context, kube kubernetes.Interface, namespace string) (*diagnosis.Profiles, error) {
 	c, err := kube.CoreV1().ConfigMaps(namespace).Get(ctx, diagnosis.ProfilesName, metav1.GetOptions{})
 	if err != nil {
@@ -72,10 +72,10 @@ func published(ctx context.Context, kube kubernetes.Interface, namespace string)
 	return p, nil
 }
 
-// handover is how long a scheduler takes at most to lead after another one gave its Lease up.
+// handover is the longest time a scheduler takes to lead after another one released its Lease.
 const handover = 15 * time.Second
 
-// leads returns an error unless the scheduler that published is the one that leads.
+// leads returns an error unless the scheduler that published is the leader.
 func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles, namespace string, now time.Time) error {
 	of := p.LeaderLease
 	if of == nil || of.Name == "" {
@@ -111,7 +111,7 @@ func leads(ctx context.Context, kube kubernetes.Interface, p *diagnosis.Profiles
 	return nil
 }
 
-// refused names the object, and says who grants the right where that is what is missing.
+// refused adds the object's name to an error, and for a missing right how to grant it.
 func refused(err error, kind, namespace, name string) error {
 	err = fmt.Errorf("%s %s/%s: %w", kind, namespace, name, err)
 	if apierrors.IsForbidden(err) {
@@ -120,7 +120,7 @@ func refused(err error, kind, namespace, name string) error {
 	return err
 }
 
-// missing says what to do where an object of the manifests is missing.
+// missing adds the remedy to an error about a missing object of the manifests.
 func missing(err error) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w; nvtopo is not installed, or its manifests are of another release: apply those of this one", err)

@@ -46,8 +46,8 @@ func lease(holder string, renewed time.Time) *coordinationv1.Lease {
 	}
 }
 
-// TestFind: what is published, the Lease and the pod say where the leader answers; what is missing, or may not be
-// read, is named with the next step.
+// TestFind: the published profiles, the Lease and the pod give the leader's address; an object that is
+// missing, or may not be read, is named with the next step.
 func TestFind(t *testing.T) {
 	endpoint := diagnosis.Endpoint{Address: "127.0.0.1:10270", CertificateSHA256: "ab"}
 	elected := &diagnosis.LeaderLease{Namespace: system, Name: "elected"}

@@ -21,13 +21,13 @@ import (
 	"k8s.io/client-go/transport/spdy"
 )
 
-// tunnel leads to a port of a pod through the API server and its kubelet, as kubectl port-forward does. No
-// port of this machine is opened for it.
+// tunnel connects to a port of a pod through the API server and its kubelet, as kubectl port-forward does.
+// No port of this machine is opened for it.
 type tunnel struct {
 	streams httpstream.Connection
 	pod     string // namespace/name
 	port    string
-	dialed  atomic.Int64 // how often
+	dialed  atomic.Int64 // number of connections
 }
 
 // forward opens a tunnel to the leader's pod.
@@ -47,8 +47,8 @@ func (l *Leader) forward(ctx context.Context, config *rest.Config) (*tunnel, err
 	return &tunnel{streams: streams, pod: l.Namespace + "/" + l.Process, port: port}, nil
 }
 
-// podDialer connects to a pod over a WebSocket, or over SPDY where an API server or a proxy before it cannot do
-// that, as kubectl does.
+// podDialer connects to a pod over a WebSocket, or over SPDY where an API server or a proxy before it does
+// not support that, as kubectl does.
 func podDialer(config *rest.Config, namespace, pod string) (httpstream.Dialer, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 0 // the tunnel lasts as long as its requests
@@ -71,7 +71,7 @@ func podDialer(config *rest.Config, namespace, pod string) (httpstream.Dialer, e
 	}), nil
 }
 
-// open dials until ctx ends, or for connectTimeout: a Dialer knows no context.
+// open dials until ctx ends, or for connectTimeout: a Dialer takes no context.
 func open(ctx context.Context, dialer httpstream.Dialer) (httpstream.Connection, error) {
 	type result struct {
 		streams  httpstream.Connection
@@ -94,7 +94,7 @@ func open(ctx context.Context, dialer httpstream.Dialer) (httpstream.Connection,
 	case <-ctx.Done():
 		go func() {
 			if r := <-results; r.err == nil {
-				_ = r.streams.Close() // nobody waits for it
+				_ = r.streams.Close() // the caller has left
 			}
 		}()
 		return nil, ctx.Err()
@@ -130,17 +130,17 @@ func (t *tunnel) dial(context.Context, string, string) (net.Conn, error) {
 	return c, nil
 }
 
-func (t *tunnel) close() { _ = t.streams.Close() } // what went through it has been read
+func (t *tunnel) close() { _ = t.streams.Close() } // all its data has been read
 
 // podConn is one connection in a tunnel.
 type podConn struct {
 	httpstream.Stream
 
 	of     *tunnel
-	faults chan error // gets what the other end says of the connection when it ends
+	faults chan error // receives the other end's error when the connection ends
 }
 
-// Read reads, and returns the other end's words in place of io.EOF if it has some.
+// Read reads, and returns the other end's error in place of io.EOF if there is one.
 func (c *podConn) Read(p []byte) (int, error) {
 	n, err := c.Stream.Read(p)
 	if n > 0 || err == nil {
@@ -160,10 +160,10 @@ func (c *podConn) Read(p []byte) (int, error) {
 // Close closes both directions.
 func (c *podConn) Close() error { return c.Reset() }
 
-// LocalAddr is no address of this machine's.
+// LocalAddr is empty: the connection has no address on this machine.
 func (c *podConn) LocalAddr() net.Addr { return podAddr("") }
 
-// RemoteAddr names the pod.
+// RemoteAddr is the pod and its port.
 func (c *podConn) RemoteAddr() net.Addr { return podAddr(c.of.pod + ":" + c.of.port) }
 
 // SetDeadline does nothing: streams have none, and requests have a context.
@@ -178,7 +178,7 @@ func (c *podConn) SetWriteDeadline(time.Time) error { return nil }
 // podAddr is a pod and its port.
 type podAddr string
 
-// Network is that of a tunnel.
+// Network is the network of a tunnel.
 func (podAddr) Network() string { return "port-forward" }
 
 func (a podAddr) String() string { return string(a) }

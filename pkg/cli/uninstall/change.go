@@ -15,31 +15,31 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// Change is what a step takes out of an object that stays.
+// Change is the part that a step removes from an object that is kept.
 type Change int
 
 // Changes.
 const (
 	NoChange Change = iota
-	// WithoutFinalizers takes the project's finalizers away.
+	// WithoutFinalizers removes the project's finalizers.
 	WithoutFinalizers
-	// WithoutMarks takes the labels and annotations away that nvtopo wrote on a Node, and its cordon.
+	// WithoutMarks removes the labels and annotations that nvtopo wrote on a Node, and its cordon.
 	WithoutMarks
 	// WithoutAgent has a device plugin register with kubelet again.
 	WithoutAgent
-	// WithoutCheck has jobs in a ClusterQueue not wait for the pool controller's admission check.
+	// WithoutCheck removes the pool controller's admission check from a ClusterQueue.
 	WithoutCheck
 )
 
-// Where the agent has device plugins register (docs/node-agent.md), and where kubelet does.
+// The folders in which device plugins register: the agent's (docs/node-agent.md), and kubelet's.
 const (
 	socketVariable = "KUBELET_SOCKET"
 	agentFolder    = "/var/lib/kubelet/device-plugins/nvtopo"
 	kubeletFolder  = "/var/lib/kubelet/device-plugins"
 )
 
-// patch returns a JSON merge patch that makes the change, and says what it takes away; nothing where
-// there is nothing to change.
+// patch returns a JSON merge patch that makes the change, and a description of the removed parts; empty if
+// there are none.
 func (c Change) patch(o *Object) (patch map[string]any, what []string) {
 	switch c {
 	case WithoutFinalizers:
@@ -73,9 +73,9 @@ func withoutFinalizers(o *Object) (map[string]any, []string) {
 	return map[string]any{"metadata": map[string]any{"finalizers": kept}}, what
 }
 
-// withoutMarks takes away what the exporter and the pool controller alone wrote: a key that somebody else
-// wrote too is his. NVIDIA's labels stay, by which a node's devices are divided. A node that was cordoned to
-// be divided is open again: nobody else would uncordon it.
+// withoutMarks removes the keys that the exporter and the pool controller alone wrote: a key that another
+// manager wrote too is kept. NVIDIA's labels stay, by which a node's devices are divided. A node that was
+// cordoned to be divided is uncordoned, since no other program would uncordon it.
 func withoutMarks(o *Object) (map[string]any, []string) {
 	keys := writtenBy(o.GetManagedFields(), exporterManager, aliasManager)
 	for _, key := range writtenBy(o.GetManagedFields(), poolManager)["annotations"] {
@@ -111,7 +111,7 @@ func withoutMarks(o *Object) (map[string]any, []string) {
 	return patch, what
 }
 
-// writtenBy are the labels and annotations that these managers wrote and nobody else.
+// writtenBy returns the labels and annotations that these managers wrote and no others.
 func writtenBy(fields []metav1.ManagedFieldsEntry, managers ...string) map[string][]string {
 	ours, others := map[[2]string]bool{}, map[[2]string]bool{}
 	for i := range fields {
@@ -123,7 +123,7 @@ func writtenBy(fields []metav1.ManagedFieldsEntry, managers ...string) map[strin
 			Metadata map[string]json.RawMessage `json:"f:metadata"`
 		}
 		if err := json.Unmarshal(f.FieldsV1.Raw, &written); err != nil {
-			continue // the server writes this format; an entry that cannot be read names no owner
+			continue // the server writes this format; an entry that cannot be read has no owner
 		}
 		into := others
 		if slices.Contains(managers, f.Manager) {
@@ -181,7 +181,8 @@ func withoutAgent(o *Object) (map[string]any, []string) {
 	return map[string]any{"spec": map[string]any{"template": map[string]any{"spec": changed}}}, what
 }
 
-// withoutAgentOfOperator changes the ClusterPolicy by which the GPU Operator makes the plugin's DaemonSet.
+// withoutAgentOfOperator changes the ClusterPolicy from which the GPU Operator makes the plugin's
+// DaemonSet.
 func withoutAgentOfOperator(o *Object) (map[string]any, []string) {
 	env, ok := withoutSocket(listAt(mapAt(o.Object, "spec", "devicePlugin"), "env"))
 	if !ok {
@@ -190,8 +191,8 @@ func withoutAgentOfOperator(o *Object) (map[string]any, []string) {
 	return map[string]any{"spec": map[string]any{"devicePlugin": map[string]any{"env": env}}}, []string{"variable " + socketVariable + " of devicePlugin"}
 }
 
-// withoutCheck takes the placement check out of a ClusterQueue: nobody answers it any more, and each job would
-// wait with its quota for ever.
+// withoutCheck removes the placement check from a ClusterQueue: it is not answered any more, and each job
+// would wait with its quota for ever.
 func withoutCheck(o *Object) (map[string]any, []string) {
 	checks := listAt(mapAt(o.Object, "spec", "admissionChecksStrategy"), "admissionChecks")
 	kept := slices.DeleteFunc(slices.Clone(checks), func(c any) bool {
@@ -208,7 +209,7 @@ func withoutCheck(o *Object) (map[string]any, []string) {
 	return map[string]any{"spec": map[string]any{"admissionChecksStrategy": strategy}}, []string{"admission check " + names.CheckPlacementObject}
 }
 
-// withoutSocket returns the variables without the one that names the agent's socket.
+// withoutSocket returns the variables without the one that sets the agent's socket.
 func withoutSocket(env []any) ([]any, bool) {
 	kept := slices.DeleteFunc(slices.Clone(env), func(v any) bool {
 		variable, _ := v.(map[string]any)
@@ -218,7 +219,7 @@ func withoutSocket(env []any) ([]any, bool) {
 	return kept, len(kept) < len(env)
 }
 
-// mapAt is the map at a path, nil where there is none. What is in it is the caller's to change.
+// mapAt returns the map at a path, nil if there is none. The caller may change its content.
 func mapAt(o map[string]any, fields ...string) map[string]any {
 	for _, f := range fields {
 		o, _ = o[f].(map[string]any)

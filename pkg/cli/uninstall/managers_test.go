@@ -9,7 +9,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/verify"
 )
 
-// TestManagers: the plan knows the programs by the managers under which they write.
+// TestManagers: the plan recognises the programs by their field managers.
 func TestManagers(t *testing.T) {
 	for got, want := range map[string]string{
 		exporterManager: exporter.FieldManager, aliasManager: exporter.AliasFieldManager, agentManager: verify.FieldManager,

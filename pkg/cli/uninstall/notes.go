@@ -21,8 +21,8 @@ import (
 
 const defaultScheduler = "default-scheduler"
 
-// profiles are the names of the scheduler's profiles: those of the configuration that the installed
-// Deployment names in its flags.
+// profiles returns the names of the scheduler's profiles: those in the configuration that the installed
+// Deployment has in its flags.
 func profiles(objects []Object) (names []string) {
 	for i := range objects {
 		d := &objects[i]
@@ -71,10 +71,10 @@ func profilesIn(objects []Object, pod map[string]any, file string) (names []stri
 	return names
 }
 
-// workloadNames are the values that nameLabel has on the shipped workloads.
+// workloadNames are the values of nameLabel on the shipped workloads.
 var workloadNames = []string{schedulerName, agentName, "nvtopo-exporter", "nvtopo-pool-controller", "nvtopo-ui"}
 
-// refusal says why nothing may be removed yet.
+// refusal returns why nothing may be removed yet.
 func refusal(objects []Object, now time.Time) string {
 	var old []string
 	for i := range objects {
@@ -92,8 +92,8 @@ func refusal(objects []Object, now time.Time) string {
 	return unscheduled(objects, now)
 }
 
-// unscheduled says why the scheduler may not be removed: it is the one that places the pods which name
-// none, and no kube-scheduler leads.
+// unscheduled returns why the scheduler may not be removed: it places the pods without a schedulerName,
+// and no kube-scheduler leads.
 func unscheduled(objects []Object, now time.Time) string {
 	if !slices.Contains(profiles(objects), defaultScheduler) {
 		return ""
@@ -117,7 +117,7 @@ func held(lease *Object, now time.Time) bool {
 	return err == nil && holder != "" && now.Before(at.Add(time.Duration(seconds)*time.Second))
 }
 
-// notes are what a person should know or do.
+// notes are advice for the user.
 func notes(objects []Object, r *Removal) (out []string) {
 	add := func(names []string, format string) {
 		if len(names) > 0 {
@@ -158,13 +158,13 @@ func notes(objects []Object, r *Removal) (out []string) {
 	return out
 }
 
-// waits reports whether a pod has no node and names nvtopo's scheduler, whose profiles have these names while
-// it is installed. After that its pods are those of the shipped profile, and those of which it has written that
-// they have no place.
+// waits reports whether a pod has no node and names nvtopo's scheduler, whose profiles have these names
+// while it is installed. After that, pods of the shipped profile wait, and those on which the scheduler
+// wrote that they have no place.
 func waits(pod *Object, profiles []string) bool {
 	spec := mapAt(pod.Object, "spec")
 	scheduler, _ := spec["schedulerName"].(string)
-	// Of pods that have a node the metadata alone was read: they name no scheduler here.
+	// Of pods with a node only the metadata was read, without schedulerName.
 	if node, _ := spec["nodeName"].(string); node != "" || scheduler == "" || scheduler == defaultScheduler {
 		return false
 	}
@@ -177,7 +177,7 @@ func ownedByPool(r metav1.OwnerReference) bool {
 	return group == poolv1alpha1.GroupName
 }
 
-// dividing are the labels of NVIDIA's that the pool controller wrote on a node.
+// dividing returns NVIDIA's labels that the pool controller wrote on a node.
 func dividing(node *Object) (keys []string) {
 	for _, key := range writtenBy(node.GetManagedFields(), poolManager)["labels"] {
 		if _, there := node.GetLabels()[key]; there && strings.HasPrefix(key, "nvidia.com/") {

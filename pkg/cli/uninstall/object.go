@@ -23,7 +23,7 @@ type Object struct {
 	*unstructured.Unstructured
 }
 
-// String is the object's kind and name as messages have it.
+// String returns the object's kind and name for messages.
 func (o *Object) String() string {
 	name := o.GetName()
 	if o.GetNamespace() != "" {
@@ -32,12 +32,12 @@ func (o *Object) String() string {
 	return o.GetKind() + " " + name
 }
 
-// Managers of fields: who wrote what.
+// Field managers.
 const (
 	exporterManager = "nvtopo-exporter"
 	aliasManager    = exporterManager + "-aliases"
 	agentManager    = "nvtopo-node-agent"
-	// The scheduler and the pool controller write their leader Leases under the names of their programs.
+	// The scheduler and the pool controller write their leader Leases under their programs' names.
 	schedulerManager = "nvtopo-scheduler"
 	poolManager      = names.FieldOwner
 )
@@ -58,7 +58,7 @@ const (
 	kubeNamespace = metav1.NamespaceSystem
 )
 
-// moneyKinds are the kinds that say who owes what. They stay unless the plan purges.
+// moneyKinds are the kinds of billing. They stay unless the plan purges.
 var moneyKinds = []string{
 	poolv1alpha1.TenantAccountKind, poolv1alpha1.PriceBookKind, poolv1alpha1.InvoiceKind, poolv1alpha1.UsageRecordKind, poolv1alpha1.UsageBatchKind,
 }
@@ -78,12 +78,12 @@ func isDefinition(o *Object) bool {
 	return o.Resource.Resource == "customresourcedefinitions" && isOurGroup(group)
 }
 
-// clusterGroups are the API groups of what the manifests make in the cluster's scope, beside definitions.
+// clusterGroups are the API groups of the manifests' cluster-scoped objects, beside definitions.
 var clusterGroups = []string{"rbac.authorization.k8s.io", "admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io", "scheduling.k8s.io"}
 
-// isInstalled reports whether the manifests or the chart made the object. The label counts where they
-// make objects: of some groups in the cluster's scope, in the project's namespace and in kube-system.
-// Anybody may put it on another object, such as a node.
+// isInstalled reports whether the manifests or the chart made the object. The label is used where they
+// make objects: cluster-scoped ones of some groups, and those in the project's namespace and in
+// kube-system. Any user may put it on another object, such as a node.
 func isInstalled(o *Object) bool {
 	if o.GetLabels()[release.PartOfLabel] != release.PartOf {
 		return false
@@ -105,7 +105,7 @@ func isQueue(o *Object) bool {
 	return ok && o.Resource.Group == kueueGroup
 }
 
-// isCheck reports whether this is the admission check that the pool controller answers.
+// isCheck reports whether this is the pool controller's admission check.
 func isCheck(o *Object) bool {
 	controller, _ := mapAt(o.Object, "spec")["controllerName"].(string)
 	return o.Resource.Group == kueueGroup && o.GetKind() == kueue.AdmissionCheckKind && controller == names.CheckPlacement

@@ -21,8 +21,8 @@ import (
 // Stage is a part of the removal. A stage begins when the one before it is done.
 type Stage int
 
-// Stages, in their order. Programs end before the objects go that they would write anew. The scheduler
-// ends last of them, so that pods are placed until then.
+// Stages, in their order. Programs end before the removal of objects that they would write again. The
+// scheduler ends last of them, so that pods are placed until then.
 const (
 	StageAgent Stage = iota
 	StagePlugin
@@ -45,42 +45,42 @@ var stageNames = [...]string{
 
 func (s Stage) String() string { return stageNames[s] }
 
-// Step is the removal of one object, or the change of one that stays.
+// Step is the removal of one object, or the change of one that is kept.
 type Step struct {
 	Stage  Stage
 	Object Object
 	Change Change   // NoChange: the object is deleted
-	What   []string // of a change: what is taken away
-	Orphan bool     // of a deletion: what the object made stays
+	What   []string // of a change: the removed parts
+	Orphan bool     // of a deletion: dependents stay
 }
 
-// Kept is an object of the project that stays, with the reason.
+// Kept is an object of the project that is kept, with the reason.
 type Kept struct {
 	Object Object
 	Why    string
 }
 
-// Options say what a plan removes.
+// Options select the objects that a plan removes.
 type Options struct {
-	Purge bool      // money and definitions too
-	Now   time.Time // by which Leases are judged
+	Purge bool      // billing objects and definitions too
+	Now   time.Time // the time for judging Leases
 }
 
-// Removal is what is removed and in which order.
+// Removal is the steps of a removal and their order.
 type Removal struct {
 	Steps []Step // by stage
-	// Going are deleted already and wait for others, such as Kueue's queues for the jobs that hold quota.
+	// Going are being deleted and wait for others, such as Kueue's queues for the jobs that hold quota.
 	Going []Object
 	Kept  []Kept
-	// Later is the project's namespace, if it goes in a plan of its own once these steps are done and
-	// nothing is left in it; else nil.
+	// Later is the project's namespace, if it is removed by a plan of its own once these steps are done and
+	// it is empty; else nil.
 	Later *Object
-	Notes []string // what a person should know or do besides
-	// Refused says why nothing may be removed yet; empty where it may.
+	Notes []string // advice for the user
+	// Refused is why nothing may be removed yet; empty if it may.
 	Refused string
 }
 
-// Plan returns how nvtopo is removed from a cluster with these objects.
+// Plan returns the steps that remove nvtopo from a cluster with these objects.
 func Plan(objects []Object, opts Options) *Removal {
 	r := &Removal{Refused: refusal(objects, opts.Now)}
 	releases := releasesOf(objects)
@@ -100,7 +100,7 @@ func Plan(objects []Object, opts Options) *Removal {
 		}
 	}
 	r.bindings(objects, gone)
-	// What belongs to an object that goes, goes with it.
+	// Dependents of a deleted object are deleted with it.
 	r.Steps = slices.DeleteFunc(r.Steps, func(s Step) bool { return ownedBy(&s.Object, gone) })
 	r.changes(objects, opts.Purge)
 	r.namespace(objects, gone)
@@ -112,8 +112,8 @@ func Plan(objects []Object, opts Options) *Removal {
 
 const rbacGroup = "rbac.authorization.k8s.io"
 
-// bindings adds the removal of RoleBindings that somebody made for a Role that goes: they would give its
-// rights again with the next installation.
+// bindings adds the removal of users' RoleBindings to a removed Role: they would grant its rights again
+// after the next installation.
 func (r *Removal) bindings(objects []Object, gone map[types.UID]bool) {
 	roles := map[string]bool{}
 	for i := range objects {
@@ -140,7 +140,7 @@ func (r *Removal) bindings(objects []Object, gone map[types.UID]bool) {
 	}
 }
 
-// classify returns how an object is deleted, or why one of ours stays; neither for an object of others.
+// classify returns how an object is deleted, or why one of nvtopo's stays; neither for another object.
 func classify(o *Object, purge bool, releases map[[2]string]bool) (step *Step, kept string) {
 	in := func(s Stage) *Step { return &Step{Stage: s, Object: *o} }
 	switch {
@@ -167,7 +167,7 @@ func classify(o *Object, purge bool, releases map[[2]string]bool) (step *Step, k
 	return in(stageOf(o)), ""
 }
 
-// purged is the step for what only --purge removes, or why it stays.
+// purged returns the step for an object that only --purge removes, or why it stays.
 func purged(purge bool, step *Step, what string) (*Step, string) {
 	if purge {
 		return step, ""
@@ -175,7 +175,7 @@ func purged(purge bool, step *Step, what string) (*Step, string) {
 	return nil, what + "; --purge removes it"
 }
 
-// leaseStep is how a Lease is deleted; nil if it is of others.
+// leaseStep returns the deletion of a Lease; nil if it is not nvtopo's.
 func leaseStep(o *Object) *Step {
 	switch {
 	case wrote(o, schedulerManager):
@@ -186,7 +186,7 @@ func leaseStep(o *Object) *Step {
 	return nil
 }
 
-// stageOf is the stage of an object that was installed.
+// stageOf returns the stage of an installed object.
 func stageOf(o *Object) Stage {
 	switch o.Resource.Group {
 	case "apps":
@@ -207,7 +207,7 @@ func isLease(o *Object) bool {
 	return o.Resource.Group == "coordination.k8s.io" && o.GetNamespace() == release.Namespace
 }
 
-// releasesOf are the releases of Helm, by namespace and name, that made what is installed.
+// releasesOf returns the Helm releases, by namespace and name, of the installed objects.
 func releasesOf(objects []Object) map[[2]string]bool {
 	out := map[[2]string]bool{}
 	for i := range objects {
@@ -220,7 +220,7 @@ func releasesOf(objects []Object) map[[2]string]bool {
 	return out
 }
 
-// isHelmRecord reports whether Helm keeps in this Secret what it knows of one of the releases.
+// isHelmRecord reports whether this Secret is Helm's record of one of the releases.
 func isHelmRecord(o *Object, releases map[[2]string]bool) bool {
 	kind, _ := o.Object["type"].(string)
 	return o.GetKind() == "Secret" && kind == helmSecret && o.GetLabels()["owner"] == "helm" &&
@@ -231,7 +231,7 @@ func ownedBy(o *Object, gone map[types.UID]bool) bool {
 	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return gone[r.UID] })
 }
 
-// changes adds the steps that take something out of objects.
+// changes adds the steps that remove parts of objects.
 func (r *Removal) changes(objects []Object, purge bool) {
 	for i := range objects {
 		o := &objects[i]
@@ -255,12 +255,12 @@ func (r *Removal) changes(objects []Object, purge bool) {
 }
 
 // madeByOperator reports whether the GPU Operator makes this DaemonSet from its ClusterPolicy, and would
-// take a change of it back.
+// revert a change of it.
 func madeByOperator(o *Object) bool {
 	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.Kind == "ClusterPolicy" })
 }
 
-// namespace adds the removal of the project's namespace, unless something is left in it.
+// namespace adds the removal of the project's namespace, unless it has other objects.
 func (r *Removal) namespace(objects []Object, gone map[types.UID]bool) {
 	var space *Object
 	var left []string
@@ -278,7 +278,8 @@ func (r *Removal) namespace(objects []Object, gone map[types.UID]bool) {
 	case space.GetDeletionTimestamp() != nil:
 		r.Going = append(r.Going, *space)
 	case len(left) == 0 && len(r.Steps) > 0:
-		// Once all else is done the cluster is read anew: programs that were ending may have put something there.
+		// Once all else is done the cluster is read again: programs that were ending may have written objects
+		// into it.
 		r.Later = space
 	case len(left) == 0:
 		r.Steps = append(r.Steps, Step{Stage: StageNamespace, Object: *space})
@@ -288,7 +289,7 @@ func (r *Removal) namespace(objects []Object, gone map[types.UID]bool) {
 	}
 }
 
-// isFixture reports whether Kubernetes puts such an object into every namespace, or lets it go by itself.
+// isFixture reports whether Kubernetes puts such an object into every namespace, or removes it by itself.
 func isFixture(o *Object) bool {
 	switch o.GetKind() {
 	case "Event":
@@ -301,7 +302,7 @@ func isFixture(o *Object) bool {
 	return false
 }
 
-// goesWith reports whether an object goes with an owner of it, over however many others.
+// goesWith reports whether an object is deleted with an owner, direct or indirect.
 func (r *Removal) goesWith(objects []Object, o *Object, gone map[types.UID]bool) bool {
 	byUID := map[types.UID]*Object{}
 	for i := range objects {
@@ -320,7 +321,7 @@ func (r *Removal) goesWith(objects []Object, o *Object, gone map[types.UID]bool)
 	return false
 }
 
-// ranks order the kinds of a stage: what uses another comes before it.
+// ranks order the kinds of a stage: a kind that uses another comes before it.
 var ranks = map[string]int{
 	"validatingadmissionpolicybindings": 0, "validatingadmissionpolicies": 1,
 	"rolebindings": 2, "clusterrolebindings": 2, "roles": 3, "clusterroles": 3, "serviceaccounts": 4,
@@ -337,5 +338,5 @@ func compareSteps(a, b Step) int {
 	)
 }
 
-// maxNamed is how many objects a message names.
+// maxNamed is the number of objects that a message names.
 const maxNamed = 3

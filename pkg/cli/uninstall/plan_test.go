@@ -83,7 +83,7 @@ spec:
         env: [{name: OTHER, value: x}, {name: KUBELET_SOCKET, value: /var/lib/kubelet/device-plugins/nvtopo/kubelet.sock}]`
 )
 
-// steps are the steps as the tests write them.
+// steps returns the steps in the tests' form.
 func steps(r *Removal) (out []string) {
 	for i := range r.Steps {
 		s := &r.Steps[i]
@@ -418,7 +418,7 @@ metadata: {name: q, labels: {pool.nvtopo.dev/managed: p}, deletionTimestamp: "20
 					t.Errorf("the plan changed %s (-before +after):\n%s", &objects[i], diff)
 				}
 			}
-			slices.Reverse(objects) // the order in which the server lists them says nothing
+			slices.Reverse(objects) // the order in which the server lists them does not matter
 			if diff := cmp.Diff(tc.wantSteps, steps(Plan(objects, Options{Purge: tc.purge, Now: now}))); diff != "" {
 				t.Errorf("steps of the objects in another order (-want +got):\n%s", diff)
 			}

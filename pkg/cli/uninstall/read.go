@@ -24,7 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// pageSize bounds the objects of one answer.
+// pageSize bounds the objects of one page.
 const pageSize = 500
 
 // Cluster is the access to a cluster.
@@ -62,7 +62,7 @@ type query struct {
 	whole      bool   // with content, not the metadata alone
 }
 
-// whole are the kinds of which the plan needs the content, wherever they are.
+// whole are the kinds of which the plan needs the content, in all namespaces.
 var whole = map[schema.GroupResource]query{
 	{Group: "apps", Resource: "daemonsets"}:            {},
 	{Group: "nvidia.com", Resource: "clusterpolicies"}: {},
@@ -76,7 +76,7 @@ var whole = map[schema.GroupResource]query{
 	{Resource: "pods"}:                                 {fields: "spec.nodeName="},
 }
 
-// everywhere are the kinds of others of which any object may have something of ours.
+// everywhere are the other projects' kinds of which any object may have a part of nvtopo's.
 var everywhere = []schema.GroupResource{
 	{Resource: "pods"},
 	{Resource: "nodes"},
@@ -86,7 +86,7 @@ var everywhere = []schema.GroupResource{
 	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
 }
 
-// queries are the lists of a kind that the plan needs.
+// queries returns the lists of a kind that the plan needs.
 func queries(q query) (out []query) {
 	group := schema.GroupResource{Group: q.resource.Group, Resource: q.resource.Resource}
 	if w, ok := whole[group]; ok {
@@ -107,13 +107,13 @@ func queries(q query) (out []query) {
 		with("", names.LabelManaged)
 	}
 	if q.namespaced {
-		with(release.Namespace, "") // what would be left in the project's namespace
+		with(release.Namespace, "") // all objects in the project's namespace
 	}
 	return out
 }
 
-// Read lists what a plan needs: of every kind that the API server serves what has the project's label, or
-// is in its namespace, and more of some.
+// Read lists the objects for a plan: of every kind that the API server serves those with the project's
+// label or in its namespace, and more of some.
 func (c *Cluster) Read(ctx context.Context) ([]Object, error) {
 	lists, err := c.discovery.ServerPreferredResources()
 	if err != nil && len(lists) == 0 {
@@ -136,7 +136,7 @@ func (c *Cluster) Read(ctx context.Context) ([]Object, error) {
 		for i := range objects {
 			uid := objects[i].GetUID()
 			if _, there := seen[uid]; there {
-				continue // with its content, which was asked for first
+				continue // with its content, which was listed first
 			}
 			seen[uid] = len(out)
 			out = append(out, objects[i])
@@ -145,14 +145,14 @@ func (c *Cluster) Read(ctx context.Context) ([]Object, error) {
 	return out, nil
 }
 
-// needed reports whether a plan would be wrong without the kinds of a group: it would pass over what is
-// installed, or over what is left in the namespace.
+// needed reports whether a plan would be wrong without the kinds of a group: it would miss installed
+// objects, or others in the namespace.
 func needed(group string) bool {
 	return isOurGroup(group) || slices.Contains(clusterGroups, group) ||
 		slices.Contains([]string{"", "apps", "batch", "coordination.k8s.io", "apiextensions.k8s.io", kueueGroup}, group)
 }
 
-// kinds are the queries of all kinds that can be listed and deleted. Events go by themselves.
+// kinds returns the queries of all kinds that can be listed and deleted. Events expire by themselves.
 func kinds(lists []*metav1.APIResourceList) (out []query) {
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -170,7 +170,7 @@ func kinds(lists []*metav1.APIResourceList) (out []query) {
 	return out
 }
 
-// list reads all pages of a list. A kind that has gone meanwhile has no objects.
+// list reads all pages of a list. A kind that was removed meanwhile has no objects.
 func (c *Cluster) list(ctx context.Context, q query) (out []Object, err error) {
 	opts := metav1.ListOptions{LabelSelector: q.labels, FieldSelector: q.fields, Limit: pageSize}
 	for {

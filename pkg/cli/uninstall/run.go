@@ -23,20 +23,20 @@ import (
 
 const pollInterval = 250 * time.Millisecond
 
-// Runner carries a plan out.
+// Runner carries out a plan.
 type Runner struct {
 	Cluster *Cluster
-	Done    func(*Step) // is told of each step that is done
+	Done    func(*Step) // called for each step that is done
 	// Patience bounds the wait for the pods of a program, and for objects that are being deleted.
 	Patience time.Duration
 }
 
-// passes bounds how often a cluster is looked at: what programs wrote while they ended is found the
-// second time, and the namespace goes in a plan of its own.
+// passes bounds the number of times that a cluster is read: objects that programs wrote while they ended
+// are found the second time, and the namespace is removed by a plan of its own.
 const passes = 4
 
-// Uninstall plans and carries out until nothing is left to do, and returns the last plan: what stays, and
-// what others still hold. An error says what could not be removed.
+// Uninstall plans and carries out until nothing is left to do, and returns the last plan: the kept
+// objects, and those that others still hold. An error lists the objects that could not be removed.
 func (r *Runner) Uninstall(ctx context.Context, objects []Object, opts Options) (*Removal, error) {
 	for range passes {
 		plan := Plan(objects, opts)
@@ -65,7 +65,7 @@ func (r *Runner) Uninstall(ctx context.Context, objects []Object, opts Options) 
 	return plan, fmt.Errorf("somebody writes anew what was removed (%s): end nvtopo's programs that run outside of the cluster", eviction.First(names, maxNamed))
 }
 
-// Run carries the steps out in their order. A stage begins when the steps before it are done, and when the
+// Run carries out the steps in their order. A stage begins when the steps before it are done, and when the
 // pods of the programs that were deleted in them have ended. An error ends the run after its stage.
 func (r *Runner) Run(ctx context.Context, plan *Removal) error {
 	for from := 0; from < len(plan.Steps); {
@@ -109,7 +109,7 @@ func (r *Runner) resource(o *Object) dynamic.ResourceInterface {
 	return r.Cluster.dynamic.Resource(o.Resource)
 }
 
-// step deletes or changes one object. One that is gone already, or was made anew, is another's.
+// step deletes or changes one object. An object that is gone already, or was replaced, is left alone.
 func (r *Runner) step(ctx context.Context, s *Step) error {
 	o, uid := &s.Object, s.Object.GetUID()
 	if s.Change != NoChange {
@@ -126,7 +126,7 @@ func (r *Runner) step(ctx context.Context, s *Step) error {
 	return err // the caller names the object
 }
 
-// change reads the object and patches it, again where somebody else wrote meanwhile.
+// change reads the object and patches it, again after a conflict with another writer.
 func (r *Runner) change(ctx context.Context, s *Step) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		u, err := r.resource(&s.Object).Get(ctx, s.Object.GetName(), metav1.GetOptions{})
@@ -159,8 +159,8 @@ func (r *Runner) change(ctx context.Context, s *Step) error {
 	})
 }
 
-// ended waits until the pods of a workload that was deleted have ended, so that none of them writes an object
-// anew, and until what was deleted before the definition of its kind is gone.
+// ended waits until the pods of a deleted workload have ended, so that none of them writes an object
+// again, and until the objects of a kind are gone before its definition is deleted.
 func (r *Runner) ended(ctx context.Context, s *Step) error {
 	switch {
 	case s.Change != NoChange:
@@ -182,7 +182,7 @@ func (r *Runner) ended(ctx context.Context, s *Step) error {
 	return nil
 }
 
-// podsOf names a pod of a workload that has not ended.
+// podsOf returns the name of a pod of a workload that has not ended.
 func (r *Runner) podsOf(ctx context.Context, o *Object) (string, error) {
 	var selector metav1.LabelSelector
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(mapAt(o.Object, "spec", "selector"), &selector); err != nil {
@@ -199,7 +199,7 @@ func (r *Runner) podsOf(ctx context.Context, o *Object) (string, error) {
 	return "pod " + pods.Items[0].Name + " is there", nil
 }
 
-// wait asks until nothing is left to wait for. An error of a single answer is asked again.
+// wait polls until nothing is left to wait for. It polls again after an error.
 func (r *Runner) wait(ctx context.Context, what string, left func(context.Context) (string, error)) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, r.Patience, true, func(ctx context.Context) (bool, error) {

@@ -17,13 +17,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Version is the version of the allocation annotation this package
-// writes and the only one it reads. A field that may be ignored can be added to
-// it; whatever changes what the others mean needs the next version.
+// Version is the version of the allocation annotation that this package writes, and the only one that it
+// reads. A field that may be ignored can be added to it; a change to the meaning of other fields needs the
+// next version.
 const Version = 1
 
-// ErrNewerVersion says that an allocation annotation was written by a later
-// release, in a version that this one must not guess at.
+// ErrNewerVersion is returned for an allocation annotation that a later release wrote, in a version that
+// this one must not guess at.
 var ErrNewerVersion = errors.New("written by a later release")
 
 // Limits of an allocation annotation that is read, against absurd input.
@@ -32,28 +32,27 @@ const (
 	maxAllocationContainers = 256
 )
 
-// Allocation is the choice made for one pod: the value of Key. Treat
-// it as immutable once made.
+// Allocation is the set of devices chosen for one pod: the value of Key. Treat it as immutable once made.
 type Allocation struct {
 	Version     int         `json:"version"`
 	Node        string      `json:"node"`
 	PodUID      types.UID   `json:"podUID"`
 	Assumed     time.Time   `json:"assumed"`
 	Enforced    bool        `json:"enforced"`
-	Unconfirmed bool        `json:"unconfirmed,omitempty"` // the node had pods known only by count
+	Unconfirmed bool        `json:"unconfirmed,omitempty"` // the node had untracked devices
 	NUMANodes   []int       `json:"numaNodes,omitempty"`
 	CPUSet      string      `json:"cpuset,omitempty"`
 	Containers  []Container `json:"containers,omitempty"`
 
-	// Ring is what the links made of the set when it was chosen. It is nil if the
-	// allocation was read, or has no ring. It is not written as such.
+	// Ring is the ring of the set when it was chosen. It is nil if the allocation was read, or has no ring.
+	// It is not written itself.
 	Ring *Ring `json:"-"`
 
 	cpus nvtopo.CPUSet
-	memo atomic.Pointer[maskMemo] // last graph asked about
+	memo atomic.Pointer[maskMemo] // the last graph passed to Mask
 }
 
-// Container is the choice for one container and resource.
+// Container is the set of devices of one container and resource.
 type Container struct {
 	Name      string   `json:"name"`
 	Resource  string   `json:"resource"`
@@ -62,7 +61,7 @@ type Container struct {
 	NUMANodes []int    `json:"numaNodes,omitempty"`
 }
 
-// Ring is what the links of a set make of it.
+// Ring is the ring that the links of a set form.
 type Ring struct {
 	Class     nvtopo.Class // of the weakest link
 	Bandwidth int64        // in kB/s
@@ -74,11 +73,9 @@ type maskMemo struct {
 	mask     nvtopo.Mask
 }
 
-// Parse reads an allocation annotation: another version, repeated or
-// empty device ids and trailing text are errors. Fields it does not know are
-// ignored, since a later release may add some within the version, and are gone from
-// what Encode returns: a choice that is written anew must not keep what was said of
-// the old one.
+// Parse reads an allocation annotation: another version, repeated or empty device ids and trailing text
+// are errors. Unknown fields are ignored, since a later release may add some within the version, and
+// Encode does not return them: an allocation that is written again must not keep the old one's fields.
 func Parse(s string) (*Allocation, error) {
 	if len(s) > maxAllocationBytes {
 		return nil, fmt.Errorf("%s: %d bytes, at most %d are read", Key, len(s), maxAllocationBytes)
@@ -101,8 +98,8 @@ func Parse(s string) (*Allocation, error) {
 	return a, nil
 }
 
-// laterVersion returns an ErrNewerVersion if the text has the version of a later
-// release, whatever else it has.
+// laterVersion returns an ErrNewerVersion if the text has the version of a later release; its other fields
+// do not matter.
 func laterVersion(s string) error {
 	var only struct {
 		Version int `json:"version"`
@@ -198,8 +195,8 @@ func (a *Allocation) Count(resource string) int {
 	return n
 }
 
-// Mask returns the positions on a graph of the GPUs of a resource. GPUs that the graph
-// no longer has are left out. The last answer is remembered.
+// Mask returns the positions on a graph of the GPUs of a resource. GPUs that the graph no longer has are
+// left out. The last result is cached.
 func (a *Allocation) Mask(resource string, g *nvtopo.Graph) nvtopo.Mask {
 	if m := a.memo.Load(); m != nil && m.graph == g && m.resource == resource {
 		return m.mask

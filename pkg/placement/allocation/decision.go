@@ -15,12 +15,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// DecisionVersion is the version of the record of a decision that this package writes and the
-// only one it reads. As for Version, a field that may be ignored can be added to it.
+// DecisionVersion is the version of the record of a decision that this package writes, and the only one
+// that it reads. As with Version, a field that may be ignored can be added to it.
 const DecisionVersion = 1
 
-// Limits of the record. It is written for people and once for each pod, so it is short; what is
-// read may be of a later release.
+// Limits of the record. One is written for each pod, to be read by people, so it is short; a record that
+// is read may be of a later release.
 const (
 	MaxDecisionBytes     = 512
 	maxDecisionRead      = 4 << 10
@@ -28,22 +28,22 @@ const (
 	maxDecisionReasons   = 64
 )
 
-// Decision is why a pod's node was chosen: the value of DecisionKey. Nothing is decided by it.
+// Decision records why a pod's node was chosen: the value of DecisionKey. No program decides by it.
 type Decision struct {
 	Version int `json:"v"`
-	// Node is the one that was chosen, and At when its GPUs were. A record whose node or time is
-	// not that of the pod's allocation is of another choice.
+	// Node is the chosen node, and At the time when its GPUs were chosen. A record whose node or time differs
+	// from the pod's allocation belongs to another allocation.
 	Node string    `json:"node"`
 	At   time.Time `json:"at"`
 	// Gang: the node is from the plan of the pod's gang, and no others were compared.
 	Gang bool `json:"gang,omitempty"`
-	// Band is that of the chosen set, from 0, against the best ring of as many GPUs on this
-	// machine when empty, BestRing in kB/s.
+	// Band is the quality tier of the chosen set, from 0, compared with the best ring of as many GPUs on this
+	// machine when empty; BestRing is that ring's bandwidth in kB/s.
 	Band     int   `json:"band"`
 	BestRing int64 `json:"best,omitempty"`
-	// Candidates are the chosen node and those with the best scores beside it.
+	// Candidates are the chosen node and the others with the best scores.
 	Candidates []Candidate `json:"c,omitempty"`
-	// Scored is how many nodes were compared, and Refused how many were refused, by reason.
+	// Scored is the number of nodes that were compared, and Refused the number of refused nodes by reason.
 	// Nodes that PreFilter did not list are in neither.
 	Scored  int            `json:"of,omitempty"`
 	Refused map[string]int `json:"no,omitempty"`
@@ -52,15 +52,15 @@ type Decision struct {
 	Left   *Left   `json:"left,omitempty"`
 }
 
-// Left is a node whose links would have been faster, and which was left to larger pods.
+// Left is a node with faster links that was left to larger pods.
 type Left struct {
 	Node   string  `json:"n"`
-	Model  string  `json:"m,omitempty"` // of its GPUs, as node labels name it
+	Model  string  `json:"m,omitempty"` // of its GPUs, in the form of node labels
 	Millis float64 `json:"ms"`          // of the same all-reduce
 	PodsOf int     `json:"of"`          // GPUs of these pods
 }
 
-// String is such as "node-7 (NVIDIA-H200) 3.5 ms, left to pods of 8".
+// String returns for example "node-7 (NVIDIA-H200) 3.5 ms, left to pods of 8".
 func (l *Left) String() string {
 	model := ""
 	if l.Model != "" {
@@ -69,8 +69,8 @@ func (l *Left) String() string {
 	return fmt.Sprintf("%s%s %s, left to pods of %d", l.Node, model, nvtopo.FormatMillis(l.Millis), l.PodsOf)
 }
 
-// Candidate is what one node had for the pod. The terms are in thousandths of the best of all
-// that were compared; nil if it was not compared.
+// Candidate is one node's set and score for the pod. The terms are in thousandths of the best among the
+// compared nodes; nil if it was not compared.
 type Candidate struct {
 	Node  string `json:"n"`
 	Ring  int64  `json:"r,omitempty"` // of the set, kB/s; 0 for one GPU
@@ -78,12 +78,12 @@ type Candidate struct {
 	Score int    `json:"s,omitempty"` // TopologyAware's own, in hundredths of 100 points; 0: not compared
 }
 
-// Terms are bandwidth of the ring, latency of its weakest link, and what is kept for those who
-// come later, each from 0 to 1000.
+// Terms are the bandwidth of the ring, the latency of its weakest link, and the capacity left for later
+// pods, each from 0 to 1000.
 type Terms [3]int
 
-// Encode returns the annotation's value, of at most MaxDecisionBytes: the last candidates are
-// left out, then the reasons of the fewest nodes, and then what was left to larger pods.
+// Encode returns the annotation's value, of at most MaxDecisionBytes: if it is too long, the last
+// candidates are left out first, then the reasons with the fewest nodes, then Left.
 func (d *Decision) Encode() (string, error) {
 	short := *d
 	short.At = d.At.UTC().Truncate(time.Second)
@@ -108,7 +108,7 @@ func (d *Decision) Encode() (string, error) {
 	}
 }
 
-// withoutFewest is a copy without the reason of the fewest nodes.
+// withoutFewest returns a copy without the reason with the fewest nodes.
 func withoutFewest(refused map[string]int) map[string]int {
 	reasons := slices.Collect(maps.Keys(refused))
 	fewest := slices.MinFunc(reasons, func(a, b string) int { return cmp.Or(cmp.Compare(refused[a], refused[b]), strings.Compare(b, a)) })
@@ -117,7 +117,7 @@ func withoutFewest(refused map[string]int) map[string]int {
 	return out
 }
 
-// ParseDecision reads a value of DecisionKey. Fields that it does not know are ignored.
+// ParseDecision reads a value of DecisionKey. Unknown fields are ignored.
 func ParseDecision(v string) (*Decision, error) {
 	if len(v) > maxDecisionRead {
 		return nil, fmt.Errorf("%s: %d bytes, at most %d are read", DecisionKey, len(v), maxDecisionRead)
@@ -136,7 +136,8 @@ func ParseDecision(v string) (*Decision, error) {
 	return d, nil
 }
 
-// laterDecision is an ErrNewerVersion if the text has a later version, whatever else it has.
+// laterDecision returns an ErrNewerVersion if the text has a later version; its other fields do not
+// matter.
 func laterDecision(v string) error {
 	var only struct {
 		Version int `json:"v"`
@@ -185,7 +186,7 @@ func (l *Left) validate() error {
 	return nil
 }
 
-// Of reports whether the record is of this choice.
+// Of reports whether the record belongs to this allocation.
 func (d *Decision) Of(a *Allocation) bool {
 	return d.Node == a.Node && d.At.Equal(a.Assumed.UTC().Truncate(time.Second))
 }

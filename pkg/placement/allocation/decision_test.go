@@ -23,7 +23,7 @@ func decision(candidates int, name string) *Decision {
 	return d
 }
 
-// TestDecisionRoundTrip: a record of a decision is read as it was written.
+// TestDecisionRoundTrip: a record of a decision is read back equal to the written one.
 func TestDecisionRoundTrip(t *testing.T) {
 	want := decision(3, "gpu-node-")
 	want.Millis, want.Left = 10, &Left{Node: "gpu-node-7", Model: "NVIDIA-H200", Millis: 3.5, PodsOf: 8}
@@ -118,7 +118,7 @@ func TestMalformedDecisions(t *testing.T) {
 	}
 }
 
-// FuzzDecision: what is read can be written within the limit, and is then read again.
+// FuzzDecision: a record that was read can be written within the limit, and is then read again.
 func FuzzDecision(f *testing.F) {
 	for _, n := range []int{0, 1, 4} {
 		text, err := decision(n, "node-").Encode()

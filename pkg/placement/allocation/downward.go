@@ -54,8 +54,8 @@ func OutputRefs(spec *v1.PodSpec) []string {
 	return slices.Compact(keys)
 }
 
-// outputKey is the output annotation of ours that a reference names. A volume of
-// all annotations names none: who mounts everything asks for nothing.
+// outputKey returns the output annotation that a reference names. A reference to all annotations names
+// none: it does not request a particular key.
 func outputKey(ref *v1.ObjectFieldSelector) (key string, ok bool) {
 	if ref == nil {
 		return "", false

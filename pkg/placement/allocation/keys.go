@@ -23,12 +23,12 @@ const (
 	NUMANodeAlias    = "scheduling.k8s.io/numa-node"
 )
 
-// ConditionPlacedByCount is the condition of a pod that was bound to a node whose graph
-// did not count: nobody chose its GPUs.
+// ConditionPlacedByCount is the condition of a pod that was bound to a node whose graph was not valid: no
+// GPUs were chosen for it.
 const ConditionPlacedByCount v1.PodConditionType = "nvtopo.dev/PlacedByCount"
 
-// CorrectionManager is the manager of fields under which annotations are corrected
-// to what kubelet recorded. It tells such an allocation from one that was chosen.
+// CorrectionManager is the field manager under which annotations are corrected to kubelet's record. It
+// distinguishes such an allocation from a chosen one.
 const CorrectionManager = "nvtopo-controller"
 
 // OutputKeys lists the exact keys of the pod annotations that the scheduler
@@ -48,7 +48,7 @@ func IsOutputKey(key string) bool {
 // isAlias reports whether the key is one of other systems.
 func isAlias(key string) bool { return key == GPUIDsAlias || key == NUMANodeAlias }
 
-// HasAliases reports whether the scheduler wrote the keys of other systems too.
+// HasAliases reports whether the pod has annotations under the keys of other systems.
 func HasAliases(pod *v1.Pod) bool {
 	for _, key := range []string{GPUIDsAlias, NUMANodeAlias} {
 		if _, ok := pod.Annotations[key]; ok {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Memo remembers each pod's decoded annotation by its text, so that an annotation is decoded
-// once however often somebody looks at the pod. Make one with NewMemo.
+// Memo caches each pod's decoded annotation by its text, so that an annotation is decoded only once. Make
+// one with NewMemo.
 type Memo struct {
 	mu    sync.RWMutex
 	byUID map[types.UID]decoded // pod UID -> last decoded; guarded by mu
@@ -20,11 +20,11 @@ type decoded struct {
 	alloc *Allocation // nil when the text cannot be read
 }
 
-// NewMemo returns a Memo of no pods.
+// NewMemo returns an empty Memo.
 func NewMemo() *Memo { return &Memo{byUID: map[types.UID]decoded{}} }
 
-// Parse is the package's Parse for the pod's annotation. Of a text that cannot be read it returns
-// nil, and the error once. fresh is whether the text was decoded by this call.
+// Parse is the package's Parse for the pod's annotation. For a text that cannot be read it returns nil,
+// and the error only the first time. fresh reports whether this call decoded the text.
 func (m *Memo) Parse(uid types.UID, text string) (a *Allocation, fresh bool, err error) {
 	m.mu.RLock()
 	d, ok := m.byUID[uid]
@@ -39,14 +39,14 @@ func (m *Memo) Parse(uid types.UID, text string) (a *Allocation, fresh bool, err
 	return a, true, err
 }
 
-// Forget is for a pod that is gone.
+// Forget removes a pod that is gone.
 func (m *Memo) Forget(uid types.UID) {
 	m.mu.Lock()
 	delete(m.byUID, uid)
 	m.mu.Unlock()
 }
 
-// Len is how many pods are remembered.
+// Len returns the number of pods in the cache.
 func (m *Memo) Len() int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

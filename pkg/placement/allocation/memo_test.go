@@ -26,7 +26,7 @@ func TestMemo(t *testing.T) {
 		{text: text("a")},
 		{text: text("b"), wantFresh: true},
 		{text: "{", wantFresh: true, wantErr: true, wantNone: true},
-		{text: "{", wantNone: true}, // it was said once
+		{text: "{", wantNone: true}, // the error was returned before
 		{text: text("b"), wantFresh: true},
 		{text: text("b"), forget: true, wantFresh: true},
 	} {

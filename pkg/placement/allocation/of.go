@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ErrNone says that a pod carries no allocation, ErrOther that it carries one of another
-// pod or node.
+// ErrNone is returned for a pod without an allocation, ErrOther for one with an allocation of another pod
+// or node.
 var (
 	ErrNone  = errors.New("the pod carries no allocation")
 	ErrOther = errors.New("the allocation is of another pod or node")
 )
 
-// Of returns the allocation that a pod carries if it is the pod's own on this node. The
-// error says why there is none that counts: ErrNone, ErrOther, or that it cannot be read.
+// Of returns a pod's allocation if it was made for this pod on this node. The error tells why there is no
+// valid one: ErrNone, ErrOther, or why it cannot be read.
 func Of(pod *v1.Pod, node string) (*Allocation, error) {
 	text, ok := pod.Annotations[Key]
 	if !ok {
@@ -33,7 +33,7 @@ func Of(pod *v1.Pod, node string) (*Allocation, error) {
 	return a, nil
 }
 
-// Is reports whether the allocation is of this very pod on this node. Whoever may write a
-// pod may copy another pod's annotation, and a Binding that was carried out late leaves a
-// choice for another node: neither says anything about the pod.
+// Is reports whether the allocation was made for this pod on this node. A user who may write a pod can
+// copy another pod's annotation, and a Binding that was carried out late leaves an allocation for another
+// node: neither is an allocation of the pod.
 func (a *Allocation) Is(uid types.UID, node string) bool { return a.PodUID == uid && a.Node == node }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestAllocationOwner: an allocation counts for its own pod and node only.
+// TestAllocationOwner: an allocation is valid for its own pod and node only.
 func TestAllocationOwner(t *testing.T) {
 	text, err := sample().Encode()
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Writes reports whether a profile writes the annotation key; aliases says whether it
-// writes the keys of other systems.
+// Writes reports whether a profile writes the annotation key; aliases enables the keys of other systems.
 func Writes(key string, aliases bool) bool {
 	return IsOutputKey(key) && (aliases || !isAlias(key))
 }
 
-// ChoiceBody is a strategic merge patch that sets the annotations of an unbound pod and adds finalizers to
-// it. It has the pod's UID: the API server refuses it for another pod of the name. It sets the node name to
-// null: the API server refuses it for a pod that a late Binding of an earlier attempt has bound, whose
-// containers may have that attempt's GPUs. It removes what an earlier attempt wrote and this one does not.
+// ChoiceBody returns a strategic merge patch that sets the annotations of an unbound pod and adds
+// finalizers to it. It has the pod's UID: the API server refuses it for another pod of the name. It sets
+// the node name to null: the API server refuses it for a pod that a late Binding of an earlier attempt has
+// bound, whose containers may have that attempt's GPUs. It removes annotations of an earlier attempt that
+// this one does not set.
 func ChoiceBody(pod *v1.Pod, annotations map[string]string, aliases bool, finalizers ...string) ([]byte, error) {
 	type meta struct {
 		UID         types.UID          `json:"uid"`
@@ -50,9 +50,9 @@ func ChoiceBody(pod *v1.Pod, annotations map[string]string, aliases bool, finali
 	return b, nil
 }
 
-// CorrectionBody is a merge patch that makes the pod's output annotations those
-// wanted. UID and resource version make the API server refuse it for a pod that was
-// made anew under the name, or has changed since it was read.
+// CorrectionBody returns a merge patch that makes the pod's output annotations equal to wanted. With its
+// UID and resource version the API server refuses it for another pod of the name, and for one that has
+// changed since it was read.
 func CorrectionBody(pod *v1.Pod, wanted map[string]string) ([]byte, error) {
 	type meta struct {
 		UID             types.UID          `json:"uid"`

@@ -33,7 +33,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 }
 
-// TestChoiceReplacement: a choice takes away what an earlier attempt wrote.
+// TestChoiceReplacement: an allocation removes the annotations of an earlier attempt.
 func TestChoiceReplacement(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Annotations: map[string]string{
 		GPUIDsKey + ".old": "x", GPUIDsAlias: "x", "mine": "y",

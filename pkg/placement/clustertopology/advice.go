@@ -11,12 +11,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// labelCommand is what writes the labels of levels on nodes.
+// labelCommand writes the labels of levels on nodes.
 const labelCommand = "nvtopo fabric label --fabric FILE --apply"
 
-// MissingLevel says what to do where somebody asks for a level that a fabric does not have, by its name or
-// its node label. If it is one that every cluster has whose nodes are labelled, the labels are missing;
-// else the name is wrong, and the message lists the levels that there are.
+// MissingLevel returns advice for a request of a level that the fabric does not have, given by its name or
+// its node label. If it is a level of every cluster with labelled nodes, the labels are missing; else the
+// name is wrong, and the message lists the existing levels.
 func MissingLevel(tree *fabric.Tree, wish string) string {
 	known := kubernetesLevels()
 	at := slices.IndexFunc(known, func(l v1alpha1.FabricLevel) bool { return l.Name == wish || l.NodeLabel == wish })
@@ -33,8 +33,8 @@ func MissingLevel(tree *fabric.Tree, wish string) string {
 	return "it has " + strings.Join(names, ", ") + "; correct the value"
 }
 
-// MissingLabels says what to do where nodes lack the label of a level, so that each of them is a domain of
-// its own; empty where none does. The depth is that of the level in the tree.
+// MissingLabels returns advice for nodes that lack the label of a level, so that each of them is a domain
+// of its own; empty if none does. depth is the level's depth in the tree.
 func MissingLabels(tree *fabric.Tree, depth int, label string) string {
 	if depth < 1 || depth > tree.Depth() {
 		return ""

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clustertopology makes the fabric of a cluster of its ClusterTopology and of its
-// nodes' labels, and says what in them makes no tree. It is what the scheduler, its
-// controller and the command line tool have in common.
+// Package clustertopology builds the fabric tree of a cluster from its ClusterTopology and its nodes'
+// labels, and reports the parts that fit no tree. The scheduler, its controller and the command line tool
+// share it.
 //
-// Its one invariant: every input gives a tree with every node, and what could not be used is
-// a Problem. All functions are pure; nothing here talks to a cluster.
+// Its one invariant: every input gives a tree with every node, and each part that could not be used is a
+// Problem. All functions are pure and use no cluster.
 package clustertopology

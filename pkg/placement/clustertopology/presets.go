@@ -10,26 +10,26 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// Preset is a set of labels that somebody else puts on nodes.
+// Preset is a set of node labels that another system writes.
 type Preset struct {
 	Name, Title string
 	Levels      []v1alpha1.FabricLevel // outermost first
 }
 
-// Labels of nodes whose names Kubernetes and providers agreed on.
+// Node labels whose names Kubernetes and providers agreed on.
 const (
 	zoneLabel   = "topology.kubernetes.io/zone"
 	SwitchLabel = "topology.kubernetes.io/switch"
 	RackLabel   = "topology.kubernetes.io/rack"
 )
 
-// Names of the levels that have them.
+// Names of the levels with these labels.
 const (
 	switchLevel = "switch"
 	rackLevel   = "rack"
 )
 
-// Presets returns the known sets of labels.
+// Presets returns the known sets of node labels.
 func Presets() []Preset {
 	return []Preset{
 		{"kubernetes", "topology.kubernetes.io", kubernetesLevels()},
@@ -57,9 +57,9 @@ func kubernetesLevels() []v1alpha1.FabricLevel {
 	return []v1alpha1.FabricLevel{level("zone", zoneLabel), level(switchLevel, SwitchLabel), level(rackLevel, RackLabel)}
 }
 
-// Default returns the ClusterTopology of a cluster that has none: zone, switch and rack by
-// their labels under topology.kubernetes.io, of which only those that some node has. Racks
-// are inside of switches, unless the labels say that switches are inside of racks.
+// Default returns the ClusterTopology of a cluster that has none: zone, switch and rack by their labels
+// under topology.kubernetes.io, of which only those that some node has. Racks are inside of switches,
+// unless the labels show that switches are inside of racks.
 func Default(nodes []Node) *v1alpha1.ClusterTopology {
 	levels := slices.DeleteFunc(kubernetesLevels(), func(l v1alpha1.FabricLevel) bool {
 		return !slices.ContainsFunc(nodes, func(n Node) bool { return n.Labels[l.NodeLabel] != "" })
@@ -74,8 +74,8 @@ func Default(nodes []Node) *v1alpha1.ClusterTopology {
 	}
 }
 
-// several reports whether nodes of one value of a label, in one zone, have several values of
-// another.
+// several reports whether nodes with one value of the label of, in one zone, have several values of the
+// label other.
 func several(nodes []Node, of, other string) bool {
 	type domain struct{ zone, name string }
 	first := map[domain]string{}

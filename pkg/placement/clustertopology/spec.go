@@ -16,24 +16,24 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// Node is a node of the cluster as far as it decides where in the fabric it is.
+// Node is a node of the cluster with the properties that decide its place in the fabric.
 type Node struct {
 	Name   string
 	Labels map[string]string
-	// NoGPUs says that a missing label is no problem: a node of the control plane, say.
+	// NoGPUs: a missing label is no problem, for example of a control plane node.
 	NoGPUs bool
 }
 
-// Kind is what a Problem is about.
+// Kind is the kind of a Problem.
 type Kind string
 
 // The kinds of Problem.
 const (
-	// Invalid: a field of spec is left out, because it cannot be read. No API server with
-	// our schema admits such an object.
+	// Invalid: a field of spec is left out, because it cannot be read. No API server with our schema admits
+	// such an object.
 	Invalid Kind = "Invalid"
-	// UnknownDomain: an override or an exclusion is left out, because no node, or nodes of
-	// several domains, are in the domain that it names.
+	// UnknownDomain: an override or an exclusion is left out, because the domain that it names has no nodes,
+	// or nodes of several domains.
 	UnknownDomain Kind = "UnknownDomain"
 	// NotATree: a node has a label of a level, but none of a level further out.
 	NotATree Kind = "NotATree"
@@ -41,15 +41,15 @@ const (
 	LabelsMissing Kind = "LabelsMissing"
 )
 
-// Problem is what in a ClusterTopology or in the labels of a node is left out of the tree.
+// Problem is a part of a ClusterTopology or of a node's labels that is left out of the tree.
 type Problem struct {
 	Kind  Kind
-	Level string // empty if it is no level's
-	Node  string // empty if it is no node's
+	Level string // empty if it is about no level
+	Node  string // empty if it is about no node
 	Text  string
 }
 
-// String names the node and the level.
+// String returns the problem with the names of its node and level.
 func (p *Problem) String() string {
 	return (&fabric.Fault{Node: p.Node, Level: p.Level, Problem: p.Text}).Error()
 }
@@ -80,8 +80,8 @@ func Tree(ct *v1alpha1.ClusterTopology, nodes []Node) (*fabric.Tree, []Problem) 
 	return tree, problems
 }
 
-// Spec returns what the tree is made of, in the order of nodes. Of the problems it has those
-// of fields and of missing labels; the others are found when the tree is made.
+// Spec returns the input for the tree, in the order of nodes, and the problems of fields and of missing
+// labels; the other problems are found when the tree is made.
 func Spec(ct *v1alpha1.ClusterTopology, nodes []Node) (*fabric.Spec, []Problem) {
 	if ct == nil {
 		ct = Default(nodes)
@@ -113,8 +113,7 @@ func rootLink(l *v1alpha1.FabricLink) *v1alpha1.FabricLink {
 	return l
 }
 
-// LabelKeys returns the labels of nodes that decide about the tree; without a
-// ClusterTopology those of Default.
+// LabelKeys returns the node labels that the tree depends on; without a ClusterTopology those of Default.
 func LabelKeys(ct *v1alpha1.ClusterTopology) []string {
 	levels := kubernetesLevels()
 	if ct != nil {
@@ -134,7 +133,7 @@ func LabelKeys(ct *v1alpha1.ClusterTopology) []string {
 	return keys
 }
 
-// reader carries a ClusterTopology through the conversion.
+// reader holds the state of converting a ClusterTopology.
 type reader struct {
 	spec       *v1alpha1.ClusterTopologySpec
 	out        fabric.Spec
@@ -159,7 +158,7 @@ func (r *reader) levels() {
 	}
 }
 
-// node adds the path of one node, and says from which level on it has no label.
+// node adds the path of one node, and records from which level on it has no label.
 func (r *reader) node(n *Node) {
 	path, gap, deeper := make([]string, len(r.spec.Levels)), -1, false
 	for d := range r.spec.Levels {
@@ -168,7 +167,7 @@ func (r *reader) node(n *Node) {
 		case path[d] == "" && gap < 0:
 			gap = d
 		case path[d] != "" && gap >= 0:
-			deeper = true // the tree says that this is none
+			deeper = true // fabric.NewTree reports it as NotATree
 		}
 	}
 	if gap >= 0 && !deeper && !n.NoGPUs {
@@ -178,7 +177,7 @@ func (r *reader) node(n *Node) {
 	r.out.Nodes = append(r.out.Nodes, fabric.NodePath{Node: n.Name, Path: path, Bandwidth: r.bandwidthOf(n)})
 }
 
-// bandwidthOf is what a node can send at most, in kB/s; 0 if nothing says.
+// bandwidthOf returns the bound on a node's bandwidth, in kB/s; 0 if none is given.
 func (r *reader) bandwidthOf(n *Node) int64 {
 	for i := range r.spec.NodeBandwidths {
 		b := &r.spec.NodeBandwidths[i]
@@ -189,7 +188,7 @@ func (r *reader) bandwidthOf(n *Node) int64 {
 	return 0
 }
 
-// nodeBandwidths reads what nodes can send. What cannot be read is no bound.
+// nodeBandwidths reads the bounds on nodes' bandwidths. A value that cannot be read is no bound.
 func (r *reader) nodeBandwidths() {
 	for i := range r.spec.NodeBandwidths {
 		b, field := &r.spec.NodeBandwidths[i], fmt.Sprintf("spec.nodeBandwidths[%d]", i)
@@ -211,8 +210,8 @@ func (r *reader) bandwidth(field string, text *intstr.IntOrString) (kBps int64, 
 	return 0, false
 }
 
-// wantedGBps says what to write instead of a text that is no number of GB/s: the number, where the text has a
-// unit, or both that it may mean.
+// wantedGBps returns the correct form of a text that is no number of GB/s: the number, if the text has a
+// unit, or both numbers that it may mean.
 func wantedGBps(text string) string {
 	if kBps, err := nvtopo.ParseBandwidth(text); err == nil && strings.Trim(text, "0123456789.") != "" {
 		return "want a number of GB/s without a unit: write " + inGBps(kBps)
@@ -225,7 +224,7 @@ func wantedGBps(text string) string {
 	return fmt.Sprintf("want a number above 0 and at most %d, in GB/s", maxGBps)
 }
 
-// inGBps is a bandwidth as the field has it: a whole number, or else a string.
+// inGBps returns a bandwidth in the form of the field: a whole number, or else a string.
 func inGBps(kBps int64) string {
 	text := nvtopo.FormatGBps(kBps)
 	if strings.Contains(text, ".") {
@@ -234,14 +233,14 @@ func inGBps(kBps int64) string {
 	return text
 }
 
-// Bounds on a link, as the schema has them.
+// Bounds on a link, equal to the schema's.
 const (
 	maxGBps   = 1_000_000
 	maxMicros = 1_000_000
 )
 
-// link reads a link. What is absent or cannot be read is that of the sample cluster, and the link is
-// assumed.
+// link reads a link. Values that are absent or cannot be read are taken from the sample cluster, and the
+// link is marked as assumed.
 func (r *reader) link(field string, l *v1alpha1.FabricLink, innermost bool) fabric.Link {
 	inside, out := fabric.SampleLinks()
 	if innermost {

@@ -46,7 +46,7 @@ func nodesOf(text string) (out []Node) {
 	return out
 }
 
-// drawn is a tree as text: the path and the node, in order.
+// drawn returns a tree as text: the path and the node, in order.
 func drawn(t *fabric.Tree) (out []string) {
 	for n := range t.Len() {
 		path := ""
@@ -164,7 +164,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestNodeBandwidths: the first that applies to a node counts, and one that cannot be read is none.
+// TestNodeBandwidths: the first bandwidth that applies to a node is used, and one that cannot be read is
+// ignored.
 func TestNodeBandwidths(t *testing.T) {
 	ct := topologyOf(t, twoLevels+"nodeBandwidths: [{nodeLabel: type, value: slow, bandwidthGBps: '12.5'}, "+
 		"{nodeLabel: type, value: odd, bandwidthGBps: 0}, {nodeLabel: rack, value: r0, bandwidthGBps: 400}]")
@@ -201,8 +202,7 @@ func TestDecimal(t *testing.T) {
 	}
 }
 
-// TestSpecRoundTrip: a spec survives a round trip. A ClusterTopology stays what it is as JSON and
-// as a deep copy.
+// TestSpecRoundTrip: a ClusterTopology is unchanged by JSON and by a deep copy.
 func TestSpecRoundTrip(t *testing.T) {
 	for _, p := range Presets() {
 		ct := &v1alpha1.ClusterTopology{Spec: v1alpha1.ClusterTopologySpec{Levels: p.Levels, Excluded: []v1alpha1.ExcludedDomain{{Level: p.Levels[0].Name, Domain: "x"}}}}

@@ -13,7 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// Reasons of the conditions of a ClusterTopology that are true of a sound fabric.
+// Reasons of a ClusterTopology's conditions for a sound fabric.
 const (
 	reasonUsable   = "Usable"
 	reasonTree     = "Tree"
@@ -21,15 +21,15 @@ const (
 )
 
 const (
-	// shownProblems is how many problems, and shownNodes how many nodes, a condition names.
+	// shownProblems is the number of problems, and shownNodes the number of nodes, that a condition names.
 	shownProblems = 5
 	shownNodes    = 5
 	// maxMessage bounds a condition's message in bytes; the schema admits 2048 characters.
 	maxMessage = 2048
 )
 
-// Status says what became of a ClusterTopology: the counts and the conditions, without the
-// times of their transitions.
+// Status returns the status of a ClusterTopology: the counts and the conditions, without their transition
+// times.
 func Status(ct *v1alpha1.ClusterTopology, tree *fabric.Tree, problems []Problem) v1alpha1.ClusterTopologyStatus {
 	out := v1alpha1.ClusterTopologyStatus{ObservedGeneration: ct.Generation, Nodes: int32(tree.Len())}
 	for d := 1; d <= tree.Depth(); d++ {
@@ -91,7 +91,7 @@ func more(text string, others int) string {
 	return text
 }
 
-// byLevel names, for each level, the first nodes that lack its label and counts the others.
+// byLevel lists, for each level, the first nodes that lack its label and the number of the others.
 func byLevel(problems []Problem) string {
 	var levels []string
 	nodes, texts := map[string][]string{}, map[string]string{}
@@ -115,7 +115,7 @@ func byLevel(problems []Problem) string {
 	return strings.Join(parts, "; ")
 }
 
-// cut ends a text in front of a character, so that it stays one.
+// cut shortens a text to maxMessage bytes at a character boundary.
 func cut(text string) string {
 	if len(text) <= maxMessage {
 		return text

@@ -13,18 +13,18 @@ import (
 	"github.com/nvtopo/nvtopo/internal/release"
 )
 
-// NoTopologies says why no node of a cluster has a graph.
+// NoTopologies is the reason shown when no node of a cluster has a graph.
 const NoTopologies = "no node has a NodeGPUTopology: no exporter of nvtopo has run, or nvtopo was taken out by nvtopo uninstall"
 
 // ShippedLease is the Lease under which the scheduler of the shipped configuration is elected.
 const ShippedLease = "nvtopo-scheduler"
 
-// clockSkew is how far two clocks may be apart of which nothing tells: that of the machine that looks and
-// the API server's, or the leader's where the API server does not say when it wrote a Lease; as docs/cli.md
-// says.
+// clockSkew is the assumed bound on the difference of two clocks where it cannot be measured: between this
+// machine and the API server, or the leader and the API server if the Lease has no write time; see
+// docs/cli.md.
 const clockSkew = time.Minute
 
-// ofOneNode is how many Leases one node's programs write: the exporter's and the agent's.
+// ofOneNode is the number of Leases that one node's programs write: the exporter's and the agent's.
 const ofOneNode = 2
 
 // LeaderLease is the Lease under which schedulers elect their leader.
@@ -36,19 +36,19 @@ type LeaderLease struct {
 
 func (l *LeaderLease) String() string { return l.Namespace + "/" + l.Name }
 
-// Election is what shows whether a scheduler leads.
+// Election holds the data from which NoLeader decides whether a scheduler leads.
 type Election struct {
 	Published *Profiles              // nil: no scheduler has published, or it may not be read
 	Leases    []coordinationv1.Lease // of the scheduler's namespace, and perhaps others
 	// Placed is when one of the schedulers last gave a pod a node, see LastPlaced; zero: never.
 	Placed time.Time
 	Now    time.Time
-	// Gone: nothing of nvtopo is in the cluster.
+	// Gone: the cluster has no object of nvtopo.
 	Gone bool
 }
 
-// NoLeader says why no scheduler leads, by which Lease, and what to do about it; why is empty while one leads, and
-// where nothing tells. If no scheduler has said its Lease, the shipped one counts where it is there.
+// NoLeader returns why no scheduler leads, by which Lease, and the next step; why is empty while one leads, and
+// where that is not known. If no scheduler has published its Lease, the shipped one is used if it is present.
 func (e *Election) NoLeader() (of LeaderLease, why, next string) {
 	if e.Gone {
 		return LeaderLease{Namespace: release.Namespace, Name: ShippedLease}, gone, installStep
@@ -65,7 +65,7 @@ func (e *Election) leaderless() (of LeaderLease, why string) {
 	if of.Name == "" {
 		return of, ""
 	}
-	read := false // Leases of the namespace
+	read := false // the namespace has Leases
 	for i := range e.Leases {
 		l := &e.Leases[i]
 		if l.Namespace == of.Namespace && l.Name == of.Name {
@@ -79,9 +79,8 @@ func (e *Election) leaderless() (of LeaderLease, why string) {
 	return of, fmt.Sprintf("no scheduler leads: there is no Lease %s", &of)
 }
 
-// expired says that a Lease is no leader's, for want of a holder or of renewals; empty if it may be one's.
-// The text is the same at each look, so that who shows it again whenever it changes does not show it again
-// and again.
+// expired returns why a Lease has no leader: it has no holder, or is not renewed; empty if it may have
+// one. The text is the same at each call, so that a caller that shows it on changes shows it once.
 func (e *Election) expired(l *coordinationv1.Lease) string {
 	why := fmt.Sprintf("no scheduler leads: Lease %s/%s ", l.Namespace, l.Name)
 	free := l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == ""
@@ -93,7 +92,7 @@ func (e *Election) expired(l *coordinationv1.Lease) string {
 	}
 	term := time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 	renewed := l.Spec.RenewTime.Time
-	// Who places pods without this Lease is elected by another one, or by none.
+	// A scheduler that places pods without this Lease is elected by another one, or by none.
 	if e.Placed.Sub(renewed) > term+clockSkew || !free && e.unrenewed(l) <= term {
 		return ""
 	}
@@ -103,8 +102,8 @@ func (e *Election) expired(l *coordinationv1.Lease) string {
 	return why + "was last renewed at " + renewed.UTC().Format(time.RFC3339)
 }
 
-// unrenewed returns a lower bound of the time since a Lease was renewed. It takes the API server's clock to
-// show at least the third newest time at which a Lease was written, and to be at most clockSkew behind this
+// unrenewed returns a lower bound of the time since a Lease was renewed. It assumes that the API server's
+// clock is at least at the third newest write time of a Lease, and at most clockSkew behind this
 // machine's. The two newest may be a hostile node's, which can write any time into managed fields.
 func (e *Election) unrenewed(l *coordinationv1.Lease) time.Duration {
 	least, at := e.Now.Add(-clockSkew), written(l)
@@ -122,7 +121,8 @@ func (e *Election) unrenewed(l *coordinationv1.Lease) time.Duration {
 	return least.Sub(at)
 }
 
-// written is when the API server last wrote a Lease, in whole seconds of its clock; zero if nothing tells.
+// written returns when the API server last wrote a Lease, in whole seconds of its clock; zero if not
+// known.
 func written(l *coordinationv1.Lease) (last time.Time) {
 	for i := range l.ManagedFields {
 		if at := l.ManagedFields[i].Time; at != nil && at.After(last) {
@@ -137,17 +137,18 @@ const (
 	installStep = "install nvtopo: kubectl apply -f manifests/core/namespace.yaml; helm upgrade --install nvtopo charts/nvtopo --namespace " + release.Namespace + " --values my-values.yaml --wait; or give the pods another spec.schedulerName"
 )
 
-// NextStep says how to see why no scheduler runs.
+// NextStep returns the commands that show why no scheduler runs.
 func (l *LeaderLease) NextStep() string {
 	return fmt.Sprintf("see why no scheduler runs: kubectl -n %[1]s get deploy,pods; with 0 replicas: kubectl -n %[1]s scale deploy/nvtopo-scheduler --replicas=2; else describe its pods, or kubectl -n %[1]s logs deploy/nvtopo-scheduler --previous", l.Namespace)
 }
 
-// TurnStep says what to do about a pod that has a place and waits for its turn.
+// TurnStep returns advice for a pod that has a place and waits for its turn.
 func (l *LeaderLease) TurnStep() string {
 	return fmt.Sprintf("wait a moment: nvtopo get pods -A --state pending shows what waits beside it; if it stays, see whether the scheduler runs: kubectl -n %s get deploy,pods", l.Namespace)
 }
 
-// LastPlaced is when a pod of some schedulers last got its node, by the API server's clock; zero if none has.
+// LastPlaced returns when a pod of some schedulers last got its node, by the API server's clock; zero if
+// none has.
 func LastPlaced(pods []v1.Pod, scheduler func(name string) bool) (last time.Time) {
 	for i := range pods {
 		p := &pods[i]

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNoLeader: that no scheduler leads is said where the Lease shows it, and nowhere else.
+// TestNoLeader: NoLeader returns a reason where the Lease shows that no scheduler leads, and nowhere else.
 func TestNoLeader(t *testing.T) {
 	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	lease := func(name string, age time.Duration) coordinationv1.Lease {
@@ -31,8 +31,8 @@ func TestNoLeader(t *testing.T) {
 	justReleased.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-20 * time.Second)))
 	long := lease(ShippedLease, 110*time.Second)
 	long.Spec.LeaseDurationSeconds = new(int32(60))
-	// written is a Lease whose leader's clock is behind by so much, and which the API server wrote at that
-	// age.
+	// written is a Lease whose leader's clock is behind by `behind`, and which the API server wrote `age`
+	// ago.
 	written := func(name string, age, behind time.Duration) coordinationv1.Lease {
 		l := lease(name, age+behind)
 		l.ManagedFields = []metav1.ManagedFieldsEntry{{
@@ -46,7 +46,7 @@ func TestNoLeader(t *testing.T) {
 	untimed := lease(ShippedLease, time.Hour)
 	untimed.Spec.RenewTime = nil
 	exporter := lease("exporter-n", 0)
-	// nodes are the Leases of two nodes' programs, written at that age.
+	// nodes are the Leases of two nodes' programs, written that long ago.
 	nodes := func(age time.Duration) (out []coordinationv1.Lease) {
 		for _, name := range []string{"exporter-n", "agent-n", "exporter-m", "agent-m"} {
 			out = append(out, written(name, age, 0))
@@ -101,7 +101,7 @@ func TestNoLeader(t *testing.T) {
 	}
 }
 
-// TestLastPlaced: pods with a node of the schedulers that are asked about count, and no others.
+// TestLastPlaced: only pods of the given schedulers that have a node are used.
 func TestLastPlaced(t *testing.T) {
 	start := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	pod := func(scheduler, node string, status v1.ConditionStatus, minute int) v1.Pod {

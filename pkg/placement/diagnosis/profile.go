@@ -24,12 +24,11 @@ type Profile struct {
 	Resources []string `json:"resources,omitempty"`
 	// DefaultPolicy is the policy of pods that name none.
 	DefaultPolicy string `json:"defaultPolicy,omitempty"`
-	// AllowNoGraph: pods without hard demands may be bound without an allocation where
-	// no graph counts.
+	// AllowNoGraph: pods without hard demands may be bound without an allocation where there is no graph.
 	AllowNoGraph bool `json:"allowNoGraph,omitempty"`
-	// CountStale: the same where it does not count any more.
+	// CountStale: the same where the graph is no longer valid.
 	CountStale bool `json:"countStale,omitempty"`
-	// SupportedPolicies are those that pods may use.
+	// SupportedPolicies are the policies that pods may use.
 	SupportedPolicies []string `json:"supportedPolicies,omitempty"`
 	UnenforcedNodes   string   `json:"unenforcedNodes,omitempty"`
 	HardwareLabels    []string `json:"hardwareLabels,omitempty"`
@@ -37,13 +36,13 @@ type Profile struct {
 	DefaultAffinity string `json:"defaultAffinity,omitempty"`
 	// CPUSet: CPUs are chosen near the GPUs.
 	CPUSet bool `json:"cpuset,omitempty"`
-	// ResidualWeights are by the size of a group.
+	// ResidualWeights are the weights by group size.
 	ResidualWeights map[int]float64 `json:"residualWeights,omitempty"`
-	// Order is how nodes are compared; nil: none was published.
+	// Order are the weights by which nodes are compared; nil: none were published.
 	Order *Order `json:"order,omitempty"`
 }
 
-// Order is how a profile compares nodes.
+// Order holds the weights by which a profile compares nodes.
 type Order struct {
 	BandwidthWeight     float64 `json:"bandwidthWeight"`
 	LatencyWeight       float64 `json:"latencyWeight"`
@@ -53,29 +52,29 @@ type Order struct {
 	SingleGPUs          string  `json:"singleGPUs"`
 }
 
-// Profiles is what the ConfigMap ProfilesName says.
+// Profiles is the content of the ConfigMap ProfilesName.
 type Profiles struct {
 	Version int `json:"version"`
-	// Scheduler is the process that published them, as Name of State has it, and Release its release.
+	// Scheduler is the process that published them, equal to Name of State, and Release its release.
 	Scheduler string    `json:"scheduler,omitempty"`
 	Release   string    `json:"release,omitempty"`
 	Profiles  []Profile `json:"profiles"`
 	// LeaderLease is the plugins' argument leaderLease; nil: none was published.
 	LeaderLease *LeaderLease `json:"leaderLease,omitempty"`
-	// Debug is where the process answers; nil: nowhere.
+	// Debug is the debug endpoint of the process; nil: it has none.
 	Debug *Endpoint `json:"debug,omitempty"`
 }
 
-// Endpoint is where a process shows its State and answers what-if.
+// Endpoint is the address at which a process serves its State and answers what-if.
 type Endpoint struct {
-	// Address is the host:port that the process listens at, as its own machine or pod has it: the plugins' argument
-	// debugAddress.
+	// Address is the host:port at which the process listens, in its own machine's or pod's network: the
+	// plugins' argument debugAddress.
 	Address string `json:"address"`
-	// CertificateSHA256 is of the certificate that it serves with, in hexadecimal digits.
+	// CertificateSHA256 is the SHA-256 of its serving certificate, in hexadecimal digits.
 	CertificateSHA256 string `json:"certificateSHA256"`
 }
 
-// ParseProfiles reads what a scheduler published. Fields that this release does not know are passed over.
+// ParseProfiles reads the profiles published by a scheduler. Unknown fields are ignored.
 func ParseProfiles(data map[string]string) (*Profiles, error) {
 	text, ok := data[ProfilesKey]
 	if !ok {

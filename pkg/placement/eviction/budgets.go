@@ -11,15 +11,15 @@ import (
 
 // Budgets are the cluster's PodDisruptionBudgets, read once for one preemption.
 type Budgets struct {
-	// Allowed is how many pods of each may go.
+	// Allowed is the number of pods of each budget that may be evicted.
 	Allowed []int32
 
 	pdbs      []*policyv1.PodDisruptionBudget
 	selectors []labels.Selector
 }
 
-// NewBudgets reads the budgets. One whose selector cannot be read, or selects
-// nothing, protects nobody, as for kube-scheduler.
+// NewBudgets reads the budgets. A budget whose selector cannot be read, or selects nothing, protects no
+// pod, as in kube-scheduler.
 func NewBudgets(pdbs []*policyv1.PodDisruptionBudget) *Budgets {
 	b := &Budgets{}
 	for _, pdb := range pdbs {
@@ -33,8 +33,8 @@ func NewBudgets(pdbs []*policyv1.PodDisruptionBudget) *Budgets {
 	return b
 }
 
-// Of returns the budgets that a pod's eviction counts against. A pod whose
-// disruption the budget's status has already counted is not counted twice.
+// Of returns the budgets that a pod's eviction uses up. A pod whose disruption the budget's status already
+// includes is not included twice.
 func (b *Budgets) Of(pod *v1.Pod) []int {
 	if len(pod.Labels) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// MaxPods is how many pods one search can choose from.
+// MaxPods is the number of pods that one search can choose from.
 const MaxPods = 64
 
 // Set is a set of pods by position.
@@ -44,17 +44,17 @@ func (s Set) Each() iter.Seq[int] {
 // last is the highest position of a set that is not empty.
 func (s Set) last() int { return bits.Len64(uint64(s)) - 1 }
 
-// Pod is one that could go, with those that go with it wherever they are: see Add.
+// Pod is a pod that may be evicted, with the pods that are evicted with it on any node: see Add.
 type Pod struct {
 	Priority int32
 	Started  int64 // ns since 1970, or NotStarted
-	Late     int   // how many waits it takes longer than one to end; see Cost
-	Budgets  []int // that its eviction counts against; several times if several of its gang do
-	Devices  int   // of the resource asked first, that it may free
-	More     int   // how many pods go with it
+	Late     int   // by how many waits it ends later than one wait; see Cost
+	Budgets  []int // that its eviction uses up; several times if pods of its gang do too
+	Devices  int   // of the resource requested first, that it may free
+	More     int   // number of pods evicted with it
 }
 
-// Add has another pod go with this one. Beyond a budget they count once together.
+// Add has another pod evicted with this one. Together they are one violation of a budget.
 func (p *Pod) Add(o *Pod) {
 	switch {
 	case o.Priority > p.Priority:
@@ -67,35 +67,35 @@ func (p *Pod) Add(o *Pod) {
 	p.More += 1 + o.More
 }
 
-// Quality says how good the devices are that the preemptor would get.
+// Quality is the quality of the devices that the preemptor would get.
 type Quality struct {
 	Ring      int64 // bottleneck, kB/s
 	NUMANodes int   // that the devices are on; fewer are better
 }
 
-// Compare is negative if q is better than o.
+// Compare returns a negative number if q is better than o.
 func (q Quality) Compare(o Quality) int {
 	return cmp.Or(cmp.Compare(o.Ring, q.Ring), cmp.Compare(q.NUMANodes, o.NUMANodes))
 }
 
-// Cost is what a set of victims is judged by, in this order.
+// Cost is the cost of a set of victims; its fields are compared in this order.
 type Cost struct {
 	Violations int     // victims beyond a disruption budget
-	Priority   int64   // the highest of a victim's; NoPriority without victims
+	Priority   int64   // the highest of a victim; NoPriority without victims
 	Pods       int     // victims
-	Late       int     // the most of a victim's: 0 if all end within the time that is reasonable to wait
-	Quality    Quality // of what they free
+	Late       int     // the greatest of a victim; 0 if all end within the time that is reasonable to wait
+	Quality    Quality // of the freed devices
 	Started    int64   // the earliest start of the victims of that priority; later is better
 }
 
 const (
-	// NoPriority is below every pod's.
+	// NoPriority is below every pod's priority.
 	NoPriority = -1 << 40
-	// NotStarted is when a pod started that has not: it has no work to lose.
+	// NotStarted is the start of a pod that has not started: it has no work to lose.
 	NotStarted = math.MaxInt64
 )
 
-// Compare is negative if c is less than o.
+// Compare returns a negative number if c is less than o.
 func (c *Cost) Compare(o *Cost) int {
 	return cmp.Or(cmp.Compare(c.Violations, o.Violations), cmp.Compare(c.Priority, o.Priority), cmp.Compare(c.Pods, o.Pods),
 		cmp.Compare(c.Late, o.Late), c.Quality.Compare(o.Quality), cmp.Compare(o.Started, c.Started))
@@ -122,8 +122,8 @@ func CostOf(victims []Pod, allowed []int32, q Quality) Cost {
 	return c
 }
 
-// charge takes a pod out of what its budgets have left, and reports whether one of
-// them had nothing left.
+// charge subtracts a pod from the remaining disruptions of its budgets, and reports whether one of them
+// had none left.
 func charge(left []int32, budgets []int) (violated bool) {
 	for _, b := range budgets {
 		left[b]--

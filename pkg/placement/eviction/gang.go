@@ -10,15 +10,15 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1"
 )
 
-// Gang is what of a gang is on nodes. A preemptor takes all of it, or members above its minimum, or
-// nothing.
+// Gang is the part of a gang that is on nodes. A preemptor evicts all of it, or members above its minimum,
+// or none.
 type Gang struct {
-	Needed  []*v1.Pod // to have its minimum
+	Needed  []*v1.Pod // members that it needs for its minimum
 	Surplus []*v1.Pod // those above it, the lowest rank first
 }
 
-// With returns who goes if a member does, itself included: the whole gang if it needs the member, else
-// the member alone. It is nil for a pod that only has its place so far.
+// With returns the pods that are evicted if a member is, itself included: the whole gang if it needs the
+// member, else the member alone. It is nil for a pod that only has an assumed place so far.
 func (g *Gang) With(uid types.UID) []*v1.Pod {
 	is := func(pod *v1.Pod) bool { return pod.UID == uid }
 	if slices.ContainsFunc(g.Needed, is) {

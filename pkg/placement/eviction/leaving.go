@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// Overdue is how long after the end of its grace period a pod may still exist before it
-	// counts as stuck. Such a pod has a finalizer or a dead kubelet, and might never end.
+	// Overdue is the time after the end of its grace period from which on a pod is stuck. Such a pod has a
+	// finalizer or a dead kubelet, and might never end.
 	Overdue = 30 * time.Second
-	// HoldFor is how long what is freed is kept for a preemptor after its victims should have
-	// ended. Normally it takes it within a second of their end.
+	// HoldFor is how long the freed devices are kept for a preemptor after its victims should have ended.
+	// Normally it takes them within a second of their end.
 	HoldFor = 2 * time.Minute
-	// maxNames is how many pods a status names.
+	// maxNames is the number of pods that a status names.
 	maxNames = 5
 )
 
-// GraceOf is the time in which a pod has to end.
+// GraceOf is the termination grace period of a pod.
 func GraceOf(pod *v1.Pod) time.Duration {
 	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
 	switch {
@@ -35,7 +35,7 @@ func GraceOf(pod *v1.Pod) time.Duration {
 	return time.Duration(min(max(0, seconds), math.MaxInt32)) * time.Second // at most 68 years, so that nothing overflows
 }
 
-// Stuck reports whether a pod should have ended by now. Nothing can be done about it.
+// Stuck reports whether a pod should have ended by now. The scheduler can do nothing about it.
 func Stuck(pod *v1.Pod, now time.Time) bool {
 	return pod.DeletionTimestamp != nil && now.After(pod.DeletionTimestamp.Add(Overdue))
 }
@@ -47,7 +47,8 @@ func Preempted(pod *v1.Pod) bool {
 	})
 }
 
-// NamesFor names pods for people of a namespace: the first few of its own. Those of others are counted.
+// NamesFor returns a text for users of a namespace: the first few pods of the namespace by name, and the
+// number of the others.
 func NamesFor(namespace string, pods []*v1.Pod) string {
 	names := make([]string, len(pods))
 	for i, pod := range pods {
@@ -56,8 +57,8 @@ func NamesFor(namespace string, pods []*v1.Pod) string {
 	return ShortenedFor(namespace, "pod", names)
 }
 
-// ShortenedFor lists the first few of the names that are of a namespace, such as "ns/name", or of none,
-// and counts the others, which are so many of what.
+// ShortenedFor lists the first few of the names in a namespace, such as "ns/name", or without one, and the
+// number of the others, with their noun, which the parameter what gives.
 func ShortenedFor(namespace, what string, names []string) string {
 	var own []string
 	for _, name := range names {
@@ -80,10 +81,10 @@ func ShortenedFor(namespace, what string, names []string) string {
 	return Shortened(own) + " and " + others
 }
 
-// Shortened lists the first few names.
+// Shortened lists the first few names and the number of the others.
 func Shortened(names []string) string { return First(names, maxNames) }
 
-// First lists as many names, and counts the others.
+// First lists the first names, at most `most`, and the number of the others.
 func First(names []string, most int) string {
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)

@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// Unmovable is why nobody should be advised to move a bound pod to another node; empty if it may be
-// moved. chosen: the scheduler chose the GPUs that the pod has, or it has none.
+// Unmovable returns why a bound pod should not be moved to another node; empty if it may be. chosen: the
+// scheduler chose the pod's GPUs, or it has none.
 func (b *Budgets) Unmovable(p *v1.Pod, chosen bool) string {
 	if why := unmovableByItself(p); why != "" {
 		return why
@@ -30,7 +30,7 @@ func (b *Budgets) Unmovable(p *v1.Pod, chosen bool) string {
 	return ""
 }
 
-// unmovableByItself is what the pod alone says.
+// unmovableByItself returns why the pod should not be moved according to its own spec.
 func unmovableByItself(p *v1.Pod) string {
 	// Whether it may be moved does not depend on the resources, nor on the scheduler's defaults.
 	r, err := podrequest.Parse(p, &podrequest.Options{DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies()})
@@ -56,7 +56,7 @@ func unmovableByItself(p *v1.Pod) string {
 	return ""
 }
 
-// dependsOnPods reports whether where other pods are decides where this one may be.
+// dependsOnPods reports whether the pod has terms by which the places of other pods limit its own.
 func dependsOnPods(p *v1.Pod) bool {
 	if a := p.Spec.Affinity; a != nil {
 		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||

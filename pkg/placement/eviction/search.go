@@ -7,31 +7,31 @@ import (
 	"slices"
 )
 
-// Judge says what the preemptor would get.
+// Judge rates the devices that the preemptor would get.
 type Judge interface {
-	// Best judges the best devices there are when the pods of a set are gone. need are
-	// those of them that hold these devices. Taking pods out of the set may only make
-	// the answer worse.
+	// Best returns the quality of the best free devices once the pods of a set are evicted. need are those of
+	// them that hold these devices. Removing pods from the set must never give a better result.
 	Best(gone Set) (q Quality, need Set, ok bool)
 }
 
-// Search looks for the cheapest set of victims. Steps bounds how often the judge is
-// asked: when they are used up, the best set found so far is the answer.
+// Search finds the cheapest set of victims. Steps bounds the number of calls of the judge: when they are
+// used up, the result is the best set found so far.
 type Search struct {
 	Judge   Judge
 	Pods    []Pod   // at most MaxPods, the more important ones first
 	Allowed []int32 // disruptions, by budget
-	Short   int     // how many devices are missing while nobody goes; a lower bound will do
-	// With are, by pod, others of Pods that go if it does, and for them the same; nil if none has any.
+	Short   int     // number of missing devices without any eviction, or a lower bound of it
+	// With are, for each pod, the others of Pods that are evicted with it, and the same for them; nil if none
+	// has any.
 	With []Set
-	// Accept, if not nil, has the last word on a set that the judge likes.
+	// Accept, if not nil, has to accept a set too, after the judge.
 	Accept func(Set) bool
 	Steps  int
 
 	left []int32
-	// What the walk in progress looks for.
+	// The bounds and the result of the walk in progress.
 	violations, pods int
-	atLeast          *Quality // any set of this quality ends it
+	atLeast          *Quality // any set of this quality ends the walk
 	best             Set
 	quality          Quality
 	found            bool
@@ -62,7 +62,7 @@ func (s *Search) Best() (Set, bool) {
 	return 0, false
 }
 
-// priorities lists the distinct priorities from below, after one that nobody has.
+// priorities lists the distinct priorities, ascending, after NoPriority.
 func (s *Search) priorities() []int64 {
 	out := []int64{NoPriority}
 	for i := range s.Pods {
@@ -72,8 +72,8 @@ func (s *Search) priorities() []int64 {
 	return slices.Compact(out)
 }
 
-// upTo leaves out pods that matter more than p, and where no budget may be violated
-// those that cannot go without.
+// upTo removes pods of a priority above p, and, if no budget may be violated, those whose eviction would
+// violate one.
 func (s *Search) upTo(all Set, p int64, violations int) (out Set) {
 	for i := range all.Each() {
 		pod := &s.Pods[i]
@@ -85,7 +85,7 @@ func (s *Search) upTo(all Set, p int64, violations int) (out Set) {
 	return s.whole(0, out)
 }
 
-// along adds to a set who goes with its pods.
+// along adds to a set the pods that are evicted with its pods.
 func (s *Search) along(set Set) Set {
 	if s.With == nil {
 		return set
@@ -96,7 +96,7 @@ func (s *Search) along(set Set) Set {
 	return set
 }
 
-// whole leaves out of may those with whom somebody goes who is neither in may nor in.
+// whole removes from may the pods whose eviction needs that of a pod in neither may nor in.
 func (s *Search) whole(in, may Set) Set {
 	if s.With == nil {
 		return may
@@ -110,7 +110,7 @@ func (s *Search) whole(in, may Set) Set {
 	return out
 }
 
-// size is how many pods go with a set.
+// size is the number of pods evicted with a set.
 func (s *Search) size(set Set) int {
 	n := set.Len()
 	for i := range set.Each() {
@@ -119,7 +119,7 @@ func (s *Search) size(set Set) int {
 	return n
 }
 
-// sizes are the sizes that sets within may can have, ascending.
+// sizes returns the sizes that sets within may can have, ascending.
 func (s *Search) sizes(may Set) (out []int) {
 	can := make([]bool, s.size(may)+1)
 	can[0] = true
@@ -163,17 +163,15 @@ func (s *Search) judge(gone Set) (answer, bool) {
 	return answer{q, need & gone}, ok
 }
 
-// walkAll finds the best set of at most n pods within may, or with atLeast any one
-// that is no worse.
+// walkAll finds the best set of at most n pods within may, or with atLeast any set that is no worse.
 func (s *Search) walkAll(may Set, violations, n int, atLeast *Quality) bool {
 	s.violations, s.pods, s.atLeast, s.found = violations, n, atLeast, false
 	s.walk(0, may)
 	return s.found
 }
 
-// walk goes through the sets that have all of in and some of open. What the judge
-// makes of all of them together bounds what any of them can be: if few enough are
-// needed for that, nothing below can be better.
+// walk visits the sets that contain in and some of open. The judge's result for in and open together
+// bounds that of each of them: if few enough pods are needed for it, no smaller set is better.
 func (s *Search) walk(in, open Set) {
 	room := s.pods - s.size(in)
 	if s.Steps <= 0 || room < 0 || s.done() || s.freed(in, open, room) < s.Short || s.violationsOf(in) > s.violations {
@@ -203,8 +201,7 @@ func (s *Search) walk(in, open Set) {
 	s.walk(in, s.whole(in, open&^pod))
 }
 
-// suffices takes a set if it does by itself, and reports whether the walk need not
-// go on below.
+// suffices records a set if the judge and Accept take it, and reports whether its supersets need no visit.
 func (s *Search) suffices(set Set) bool {
 	a, ok := s.judge(set)
 	if !ok || s.hopeless(a.Quality) || s.Accept != nil && !s.Accept(set) {
@@ -216,7 +213,7 @@ func (s *Search) suffices(set Set) bool {
 
 func (s *Search) done() bool { return s.found && s.atLeast != nil }
 
-// hopeless reports whether a quality is not what the walk looks for.
+// hopeless reports whether a quality is too low for the walk.
 func (s *Search) hopeless(q Quality) bool {
 	if s.atLeast != nil {
 		return q.Compare(*s.atLeast) > 0
@@ -224,9 +221,9 @@ func (s *Search) hopeless(q Quality) bool {
 	return s.found && q.Compare(s.quality) >= 0
 }
 
-// freed bounds the devices that come free with in and so many more of open, of which
-// no budget loses more than the walk allows. Pods of several budgets count as if they
-// had none, and each budget as if all violations were its own.
+// freed is an upper bound of the devices freed by in and `more` pods of open, if no budget loses more than
+// the walk allows. Pods of several budgets are treated as if they had none, and each budget as if it had
+// all violations.
 func (s *Search) freed(in, open Set, more int) (n int) {
 	for i := range in.Each() {
 		n += s.Pods[i].Devices
@@ -235,7 +232,7 @@ func (s *Search) freed(in, open Set, more int) (n int) {
 		return n
 	}
 	spare := int32(s.violations - s.violationsOf(in))
-	for b := range s.left { // what in leaves of the budgets
+	for b := range s.left { // the disruptions that in leaves to the budgets
 		s.left[b] = max(0, s.left[b]) + max(0, spare)
 	}
 	var most [MaxPods]int
@@ -260,11 +257,11 @@ func (s *Search) freed(in, open Set, more int) (n int) {
 	return n
 }
 
-// soonest leaves out pods that end later than they must for a set as small as the one
-// found, which it replaces by the best one without them.
+// soonest removes pods that end later than necessary for a set as small as the one found, which it
+// replaces by the best one without them.
 func (s *Search) soonest(may Set, violations, n int) Set {
 	if s.Accept != nil {
-		return may // each further question to it costs too much
+		return may // each further call of it costs too much
 	}
 	var terms []int
 	for i := range may.Each() {
@@ -275,7 +272,7 @@ func (s *Search) soonest(may Set, violations, n int) Set {
 	slices.Sort(terms)
 	terms = slices.Compact(terms)
 	best, quality := s.best, s.quality
-	lo, hi := 0, len(terms) // terms[hi], or the set found, is reached
+	lo, hi := 0, len(terms) // terms[hi], or the end time of the found set, is feasible
 	for lo < hi {
 		mid := (lo + hi) / 2
 		within := s.within(may, terms[mid])
@@ -289,7 +286,7 @@ func (s *Search) soonest(may Set, violations, n int) Set {
 	return s.within(may, s.lateOf(best))
 }
 
-// within leaves out pods that end later than that.
+// within removes pods that end later than late.
 func (s *Search) within(may Set, late int) (out Set) {
 	for i := range may.Each() {
 		if s.Pods[i].Late <= late {
@@ -306,12 +303,11 @@ func (s *Search) lateOf(set Set) (late int) {
 	return late
 }
 
-// latest replaces the set found by one that is as good, but whose most important
-// pods have run for the shortest time.
+// latest replaces the found set by one of the same quality whose most important pods started last.
 func (s *Search) latest(may Set, p int64, violations, n int) Set {
 	best, quality := s.best, s.quality
 	if s.Accept != nil {
-		return best // each further question to it costs too much
+		return best // each further call of it costs too much
 	}
 	starts := s.starts(may, p)
 	earliest := s.starts(best, p)
@@ -319,7 +315,7 @@ func (s *Search) latest(may Set, p int64, violations, n int) Set {
 		return best
 	}
 	at, _ := slices.BinarySearch(starts, earliest[0])
-	lo, hi := at, len(starts)-1 // starts[lo] is reached
+	lo, hi := at, len(starts)-1 // starts[lo] is feasible
 	for lo < hi {
 		mid := (lo + hi + 1) / 2
 		if s.walkAll(s.since(may, p, starts[mid]), violations, n, &quality) {
@@ -332,7 +328,7 @@ func (s *Search) latest(may Set, p int64, violations, n int) Set {
 	return best
 }
 
-// starts lists when the pods of priority p started, ascending.
+// starts lists the start times of the pods of priority p, ascending.
 func (s *Search) starts(set Set, p int64) []int64 {
 	var out []int64
 	for i := range set.Each() {
@@ -344,7 +340,7 @@ func (s *Search) starts(set Set, p int64) []int64 {
 	return slices.Compact(out)
 }
 
-// since leaves out pods of priority p that started before.
+// since removes pods of priority p that started before start.
 func (s *Search) since(may Set, p, start int64) (out Set) {
 	for i := range may.Each() {
 		if int64(s.Pods[i].Priority) != p || s.Pods[i].Started >= start {

@@ -9,14 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// plain judges by a table of devices: the preemptor needs some of them, in one of
-// the groups listed, the better ones first.
+// plain judges by a table of devices: the preemptor needs some of them, in one of the groups listed, the
+// better ones first.
 type plain struct {
 	holds  []uint64 // pod -> devices
 	free   uint64
 	groups []uint64
 	rings  []int64
-	// unknown are pods whose devices nobody knows: all of them have to go.
+	// unknown are pods whose devices are not known: all of them have to be evicted.
 	unknown Set
 }
 
@@ -45,7 +45,7 @@ func (p *plain) Best(gone Set) (q Quality, need Set, ok bool) {
 	return Quality{Ring: p.rings[at]}, need, true
 }
 
-// brute is the least cost over all subsets.
+// brute returns the least cost over all subsets.
 func brute(j Judge, pods []Pod, with []Set, allowed []int32, accept func(Set) bool) (best Cost, found bool) {
 	for v := range All(len(pods)) + 1 {
 		if apart(v, with) {
@@ -62,7 +62,7 @@ func brute(j Judge, pods []Pod, with []Set, allowed []int32, accept func(Set) bo
 	return best, found
 }
 
-// apart reports whether some go and others that go with them do not.
+// apart reports whether some pods are evicted without others that belong to them.
 func apart(v Set, with []Set) bool {
 	for i := range v.Each() {
 		if with != nil && with[i]&^v != 0 {
@@ -87,7 +87,7 @@ func TestSearchLeastCost(t *testing.T) {
 		j, pods, allowed := draw(r)
 		var accept func(Set) bool
 		if r.IntN(3) == 0 {
-			// Something else is short as well: some pods have to go for that.
+			// Something else is short as well: some pods have to be evicted for that.
 			also := Set(r.Uint64()) & All(len(pods)) & Set(r.Uint64())
 			accept = func(v Set) bool { return also&^v == 0 }
 			for i := range pods {
@@ -118,7 +118,7 @@ func TestSearchLeastCost(t *testing.T) {
 	}
 }
 
-// short is how many devices the smallest group lacks.
+// short is the number of devices that the smallest group lacks.
 func short(j *plain, pods []Pod) int {
 	least := 64
 	for _, g := range j.groups {
@@ -130,8 +130,8 @@ func short(j *plain, pods []Pod) int {
 	return least
 }
 
-// gangs has some pods be of gangs: those that a gang needs go together, those above its minimum
-// with them or alone, and others of it elsewhere.
+// gangs puts some pods into gangs: those that a gang needs are evicted together, those above its minimum
+// with them or alone, and others of it are on other nodes.
 func gangs(r *rand.Rand, pods []Pod) []Set {
 	if r.IntN(2) == 0 {
 		return nil
@@ -165,7 +165,7 @@ func gangs(r *rand.Rand, pods []Pod) []Set {
 	return with
 }
 
-// draw makes a random machine of 12 devices and the pods on it.
+// draw returns a random machine of 12 devices and the pods on it.
 func draw(r *rand.Rand) (*plain, []Pod, []int32) {
 	const devices = 12
 	j := &plain{}
@@ -208,7 +208,7 @@ func draw(r *rand.Rand) (*plain, []Pod, []int32) {
 	return j, pods, []int32{int32(r.IntN(3)), int32(r.IntN(2))}
 }
 
-// TestSearchStepLimit: a search out of steps says so.
+// TestSearchStepLimit: a search that is out of steps reports it.
 func TestSearchStepLimit(t *testing.T) {
 	j := &plain{holds: []uint64{1, 2, 4, 8}, groups: []uint64{15}, rings: []int64{1}}
 	s := Search{Judge: j, Pods: make([]Pod, 4), Steps: 2}

@@ -7,42 +7,41 @@ import (
 	"slices"
 )
 
-// Kind is what a unit of victims is; the greater, the dearer.
+// Kind is the kind of a unit of victims; a greater one is dearer.
 type Kind uint8
 
-// The kinds.
+// The kinds, the cheapest first.
 const (
-	Attempt Kind = iota // the places that are held for a gang on its way: nobody is evicted, it is planned anew
+	Attempt Kind = iota // the places held for a gang's attempt: no pod is evicted, the gang is planned again
 	Surplus             // a gang's member above its minimum
 	Single              // a pod of no gang
-	Whole               // a gang, all members that it needs to have its minimum
+	Whole               // a gang, all members that it needs for its minimum
 )
 
-// NoUnit is the unit that none needs.
+// NoUnit means that a unit needs no other.
 const NoUnit = -1
 
-// Unit is some pods that go together or stay together.
+// Unit is a group of pods that are evicted together or stay together.
 type Unit struct {
 	Kind
-	Name     string // tells units apart, where nothing else does
+	Name     string // distinguishes units that are otherwise equal
 	Priority int32
 	Pods     []Pod
-	// Needs is the unit that has to stay for this one to stay, by position; NoUnit if there is
-	// none. Surplus members need those of lower rank, and the lowest of them its gang.
+	// Needs is the unit that has to stay for this one to stay, by position; NoUnit if there is none. Surplus
+	// members need those of lower rank, and the lowest of them its gang.
 	Needs int
 }
 
-// Plan is what the preemptor would get once some units are gone.
+// Plan is the preemptor's placement once some units are evicted.
 type Plan interface {
 	// Uses reports whether the plan might break if the unit stayed.
 	Uses(unit int) bool
 }
 
-// Choose returns the units that have to go, by position, ascending. First all go; then, the dearest
-// first, each unit comes back without which there still is a plan. So no unit goes for which a
-// cheaper one could have gone, and none goes in vain. plan is asked at most steps times: units
-// that the last plan might use go then unasked. ok is false if there is no plan at all: then
-// nobody goes.
+// Choose returns the units that have to be evicted, by position, ascending. It starts with all evicted and
+// returns each unit, the dearest first, if there still is a plan with it. So no unit is evicted instead of
+// a cheaper one, and none in vain. plan is called at most steps times: after that, units that the last
+// plan might use are evicted without a call. ok is false if there is no plan at all: then none is evicted.
 func Choose(units []Unit, allowed []int32, steps int, plan func(gone []bool) (Plan, bool)) (victims []int, ok bool) {
 	gone := make([]bool, len(units))
 	for i := range gone {
@@ -56,7 +55,7 @@ func Choose(units []Unit, allowed []int32, steps int, plan func(gone []bool) (Pl
 	for _, i := range order(units, allowed) {
 		switch needs := units[i].Needs; {
 		case needs != NoUnit && gone[needs]:
-			continue // a gang that goes leaves nothing behind
+			continue // a gang that is evicted leaves no member behind
 		case !last.Uses(i):
 			gone[i] = false
 			continue
@@ -79,8 +78,8 @@ func Choose(units []Unit, allowed []int32, steps int, plan func(gone []bool) (Pl
 	return victims, true
 }
 
-// order lists the units, the dearest first: whose eviction violates a budget, of higher priority,
-// of the dearer kind, with more pods, which frees less, and which started earlier. One that needs
+// order lists the units, the dearest first: a unit whose eviction violates a budget, of higher priority,
+// of the dearer kind, with more pods, which frees less, and which started earlier. A unit that needs
 // another comes after it.
 func order(units []Unit, allowed []int32) []int {
 	list := make([]int, len(units))
@@ -101,7 +100,7 @@ func order(units []Unit, allowed []int32) []int {
 	return afterNeeds(units, list)
 }
 
-// dearer is negative if a is dearer than b.
+// dearer returns a negative number if a is dearer than b.
 func dearer(units []Unit, protected []bool, a, b int) int {
 	x, y := &units[a], &units[b]
 	if protected[a] != protected[b] {
@@ -121,7 +120,7 @@ func (u *Unit) devices() (n int) {
 	return n
 }
 
-// started is when the first of its pods did.
+// started is the earliest start of its pods.
 func (u *Unit) started() int64 {
 	first := int64(NotStarted)
 	for i := range u.Pods {

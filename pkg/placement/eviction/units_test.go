@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// racks is a preemptor that needs so many units gone in one of some racks.
+// racks is a preemptor that needs n units evicted in one of some racks.
 type racks struct {
 	of   []int // unit -> rack
 	need int
@@ -119,9 +119,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestChooseBruteForce: Choose agrees with a search of all subsets. Among all sets that leave a
-// plan and no gang in parts, the one chosen spares the dearest unit that any spares, then the next
-// one, and so on.
+// TestChooseBruteForce: Choose agrees with a search of all subsets. Among all sets that leave a plan and
+// no gang in parts, the chosen one spares the dearest unit that any spares, then the next one, and so on.
 func TestChooseBruteForce(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 16))
 	chosen, most := 0, 0
@@ -188,7 +187,7 @@ func randomUnits(rnd *rand.Rand) (*racks, []Unit) {
 	return r, units
 }
 
-// bruteUnits looks at all subsets.
+// bruteUnits tries all subsets.
 func bruteUnits(units []Unit, order []int, r *racks) (victims []int, ok bool) {
 	var best []bool
 	for set := range 1 << len(units) {

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ranks gives members their ranks.
+// ranks holds the ranks given to members so far.
 type ranks struct {
 	of    map[*v1.Pod]int
 	taken map[int]bool
@@ -19,10 +19,9 @@ type ranks struct {
 
 // rank gives every live member its own rank. They are in order.
 //
-// A member with a node keeps the rank that is written on it. Another has that of its index in
-// its group, so that the ranks are those that the job itself goes by, and a hole stays free
-// for the member that is missing. Members without an index follow their neighbours; those
-// whose index is another's come last.
+// A member with a node keeps the rank written on it. Another gets that of its index in its group, so that
+// the ranks are those that the job itself uses, and a gap stays free for a missing member. Members without
+// an index follow their neighbours; those with an index that another has come last.
 func (m *Members) rank(live []identity) {
 	r := &ranks{of: make(map[*v1.Pod]int, len(live)), taken: make(map[int]bool, len(live)), bases: map[seat]int{}}
 	r.keep(live, m.Ended)
@@ -45,7 +44,7 @@ func (m *Members) rank(live []identity) {
 	}
 }
 
-// keep takes the ranks that are written on members with a node, ended ones included.
+// keep reserves the ranks that are written on members with a node, ended ones included.
 func (r *ranks) keep(live []identity, ended []*v1.Pod) {
 	for _, id := range live {
 		rank, ok := RankOf(id.pod)
@@ -66,7 +65,7 @@ func (r *ranks) keep(live []identity, ended []*v1.Pod) {
 	}
 }
 
-// give gives a member its rank, unless it is another's.
+// give assigns a member its rank, unless another member has it.
 func (r *ranks) give(id identity) bool {
 	rank, ok := r.of[id.pod]
 	switch {
@@ -90,7 +89,7 @@ func (r *ranks) give(id identity) bool {
 	return true
 }
 
-// whole is the seat's group.
+// whole returns the seat's group, as a seat without index.
 func (s seat) whole() seat {
 	s.index = 0
 	return s

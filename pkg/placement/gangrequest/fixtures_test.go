@@ -71,7 +71,7 @@ func podGroup(minimum int32, annotations texts) *schedulingv1alpha1.PodGroup {
 
 var groupKey = Key{SourcePodGroup, "ns", "g"}
 
-// names are the pods' in their order.
+// names are the names of the pods in their order.
 func names(pods []*v1.Pod) []string {
 	var out []string
 	for _, p := range pods {

@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// FuzzRead reads gangs with arbitrary wishes of a group and a member: what is read is inside
-// its bounds, a fault names the object and field, and messages stay short.
+// FuzzRead reads gangs with arbitrary topology requests of a group and a member: the values are inside
+// their bounds, a fault names the object and field, and messages stay short.
 func FuzzRead(f *testing.F) {
 	keys := append(InputKeys(), kueueCountKey, kueueRequiredKey, kueuePreferredKey, kueueSliceKey, kueueSliceSizeKey, "nvtopo.dev/other")
 	for i, v := range []string{"same-switch", "rack", "4", "24h", "name", "1e9", "-1", "", "\x00", "0x10", "9223372036854775807h", "\u202e"} {
@@ -60,7 +60,7 @@ func checkGang(t *testing.T, g *Gang) {
 	}
 }
 
-// checkPlaceable has the planner read the wishes: it refuses levels, and nothing else that
+// checkPlaceable passes the topology request to the planner: it may refuse levels, and nothing else that
 // does not depend on the members.
 func checkPlaceable(t *testing.T, g *Gang) {
 	t.Helper()
@@ -88,7 +88,7 @@ func checkPlaceable(t *testing.T, g *Gang) {
 	t.Fatalf("the planner refuses %+v: %v", w, err)
 }
 
-// FuzzMembers gives members arbitrary numbers: all live ones are there once, and ranks ascend.
+// FuzzMembers gives members arbitrary numbers: each live one occurs once, and ranks ascend.
 func FuzzMembers(f *testing.F) {
 	f.Add("3 0 1 1 x", uint8(0), uint16(0))
 	f.Add("0 1 2", uint8(5), uint16(7))
@@ -124,7 +124,7 @@ func FuzzMembers(f *testing.F) {
 	})
 }
 
-// FuzzState: what is read is what would be written.
+// FuzzState: a state that was read is written equal to its text.
 func FuzzState(f *testing.F) {
 	f.Add(`{"attempt":3,"whole":false}`)
 	f.Add(`{"attempt":9223372036854775807,"whole":true}`)
@@ -136,7 +136,7 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// FuzzPlacement: what can be read is the same after it was written.
+// FuzzPlacement: a placement that was read is the same after it is written.
 func FuzzPlacement(f *testing.F) {
 	v, err := samplePlacement().Encode()
 	if err != nil {
@@ -152,7 +152,7 @@ func FuzzPlacement(f *testing.F) {
 		}
 		w, err := p.Encode()
 		if err != nil {
-			return // a short form of what was read may still be longer than what is written
+			return // a short form of the read one may still be longer than a written one
 		}
 		again, err := ParsePlacement(w)
 		if err != nil || math.IsNaN(float64(again.Estimate.Ring)) {

@@ -18,54 +18,53 @@ import (
 
 // Bounds and defaults of a gang.
 const (
-	// MaxMembers is the most pods that a gang may ask for.
+	// MaxMembers is the greatest number of pods of a gang.
 	MaxMembers = 1 << 14
-	// DefaultScheduleTimeout is how long a gang that was never whole may be partly bound, unless
-	// the scheduler's argument scheduleTimeout says another time. It is twice as long as a member
-	// whose binding failed keeps its place: the other half is for finding it another one.
+	// DefaultScheduleTimeout is how long a gang that was never whole may be partly bound, unless the
+	// scheduler's argument scheduleTimeout is set. It is twice as long as a member whose binding failed keeps
+	// its place: the other half is for finding it another one.
 	DefaultScheduleTimeout = 10 * time.Minute
 	// CommunicationPatience is how long a communication-heavy gang waits for a better level.
 	CommunicationPatience = 5 * time.Minute
-	// MaxPatience bounds patience and how long members wait for the others.
+	// MaxPatience bounds patience and the time that members wait for the others.
 	MaxPatience = 24 * time.Hour
 )
 
-// ErrNoGroup says that the PodGroup that the pods name is not there (yet).
+// ErrNoGroup is returned while the PodGroup that the pods name does not exist.
 var ErrNoGroup = errors.New("there is no such PodGroup")
 
 // Gang is a gang as its group and its pods describe it at one time; it is immutable.
 type Gang struct {
 	Key Key
 	UID types.UID // of the PodGroup; empty for other sources
-	// Minimum is how many members start together, or none does. At least 1.
+	// Minimum is the number of members that start together, all or none. At least 1.
 	Minimum int
-	// Size is how many members the gang will have; 0 if nobody says.
+	// Size is the number of members that the gang will have; 0 if not given.
 	Size    int
 	Wishes  Wishes
 	Members Members
-	// Priority is the least of the live members'.
+	// Priority is the lowest among the live members.
 	Priority int32
-	// MemberWait is the PodGroup's scheduleTimeoutSeconds: how long members that have their places
-	// wait for the others before the gang runs. 0: the scheduler decides.
+	// MemberWait is the PodGroup's scheduleTimeoutSeconds: how long members with a place wait for the others
+	// before the gang runs. 0: the scheduler decides.
 	MemberWait time.Duration
-	// Admitted says that Kueue admitted the gang: its quota is taken while it waits.
+	// Admitted: Kueue admitted the gang, so its quota is in use while it waits.
 	Admitted bool
-	// Pinned says that Kueue chose the domains of the pods, or is about to. The wishes then
-	// have nothing of Kueue's.
+	// Pinned: Kueue chose the domains of the pods, or is about to. The topology request then leaves Kueue's
+	// part out.
 	Pinned bool
-	// Warnings name what is not as its author will have meant it, by object and field. The
-	// gang can be placed all the same.
+	// Warnings are probable mistakes of the gang's author, with object and field. The gang can be placed all
+	// the same.
 	Warnings []string
 	// Err is why the gang must not be placed, by object and field; nil if it may. It is
 	// ErrNoGroup while the PodGroup is missing.
 	Err error
 
-	levels [levelWishes]field // where Wishes' levels are written
+	levels [levelWishes]field // where the levels of Wishes are written
 }
 
-// Read returns the gang of the key. The group is its PodGroup, nil if there is none. Pods are
-// those that KeyOf says are of the gang, in any order. It costs about a microsecond for each
-// of them.
+// Read returns the gang with this key. The group is its PodGroup, nil if there is none. Pods are those of
+// the gang according to KeyOf, in any order. It takes about a microsecond for each of them.
 func Read(key Key, group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) *Gang {
 	r := &reader{gang: &Gang{Key: key, Minimum: 1}, group: group}
 	order := membersOf(pods, false)
@@ -88,7 +87,7 @@ func Read(key Key, group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) *Gang {
 	return g
 }
 
-// Complete says whether the members suffice for the gang to start.
+// Complete reports whether there are enough members for the gang to start.
 func (g *Gang) Complete() bool { return g.Err == nil && g.Members.Count() >= g.Minimum }
 
 func leastPriority(pods []*v1.Pod) int32 {
@@ -102,7 +101,7 @@ func leastPriority(pods []*v1.Pod) int32 {
 	return least
 }
 
-// readName refuses names that have no place in a message.
+// readName refuses names with characters that must not appear in a message.
 func (r *reader) readName() {
 	strange := func(c rune) bool { return c == '/' || strangeInName(c) }
 	switch name := r.gang.Key.Name; {
@@ -116,7 +115,7 @@ func (r *reader) readName() {
 	}
 }
 
-// readSize reads how many members start together, and how many there will be.
+// readSize reads how many members start together, and how many the gang will have.
 func (r *reader) readSize() {
 	g := r.gang
 	switch g.Key.Source {

@@ -8,17 +8,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Source says what makes pods a gang.
+// Source is the mechanism that makes pods a gang.
 type Source uint8
 
-// The sources, in the order in which they are looked for.
+// The sources, in the order in which they are checked.
 const (
 	SourcePodGroup   Source = iota + 1 // a PodGroup of scheduling.x-k8s.io and its label
 	SourceKueue                        // Kueue's pod groups
 	SourceAnnotation                   // two plain annotations
 )
 
-// String returns what the gang is called in messages.
+// String returns the noun for the gang in messages.
 func (s Source) String() string {
 	switch s {
 	case SourcePodGroup:
@@ -31,23 +31,23 @@ func (s Source) String() string {
 	return "no gang"
 }
 
-// maxName is the longest name of a gang: that of an object of the API server.
+// maxName is the greatest length of a gang's name: that of an API object.
 const maxName = 253
 
-// Key names a gang.
+// Key identifies a gang.
 type Key struct {
 	Source          Source
 	Namespace, Name string
 }
 
-// String returns the gang as messages name it, such as "PodGroup ns/name".
+// String returns the gang's name for messages, such as "PodGroup ns/name".
 func (k Key) String() string { return k.Source.String() + " " + k.Namespace + "/" + k.Name }
 
-// elsewhere is how a gang is named to people of another namespace.
+// elsewhere is the text for a gang in messages to users of another namespace.
 const elsewhere = "a gang of another namespace"
 
-// NameIn returns the gang as messages name it that people of a namespace read. What others call their
-// gangs is not for them.
+// NameIn returns the gang's name for messages to users of a namespace. Names of other namespaces' gangs
+// are not shown to them.
 func (k Key) NameIn(namespace string) string {
 	if k.Namespace != namespace {
 		return elsewhere
@@ -55,12 +55,12 @@ func (k Key) NameIn(namespace string) string {
 	return k.String()
 }
 
-// KeyOf returns the gang that a pod is a member of. It looks at three keys and allocates
-// nothing, since it is asked about every pod.
+// KeyOf returns the gang that a pod is a member of. It reads three keys and allocates nothing, since it is
+// called for every pod.
 //
-// A pod group that Kueue admits with its first pod (a StatefulSet's, whose pods are made one
-// after the other) is no gang: its first member would wait for the others for ever. A name
-// that is too long is cut; Read then says that it is.
+// A pod group that Kueue admits with its first pod (a StatefulSet's, whose pods are made one after the
+// other) is no gang: its first member would wait for the others for ever. A name that is too long is cut,
+// and Read then reports it.
 func KeyOf(pod *v1.Pod) (Key, bool) {
 	if name := pod.Labels[schedulingv1alpha1.PodGroupLabel]; name != "" {
 		return Key{SourcePodGroup, pod.Namespace, name}, true
@@ -76,8 +76,8 @@ func KeyOf(pod *v1.Pod) (Key, bool) {
 	return Key{}, false
 }
 
-// NearOf returns the gangs that a pod wants to be near to though it is no member of any: what
-// the name may mean, in the order in which gangs are looked for.
+// NearOf returns the gangs that a pod that is in none wants to be near to: the possible meanings of the
+// name, in the order of the sources.
 func NearOf(pod *v1.Pod) (keys [3]Key, ok bool) {
 	name := pod.Annotations[NearKey]
 	if name == "" || len(name) > maxName { // no gang has such a name

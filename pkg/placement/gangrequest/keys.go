@@ -22,12 +22,12 @@ const (
 	RankOrderKey        = "nvtopo.dev/rank-order"
 )
 
-// MixedModelsKey with the value true lets members of a gang that ask for the same GPUs get GPUs of
-// several models. On a pod it is also about the GPUs of this pod, and so it is no key of gangs alone.
+// MixedModelsKey with the value true lets members of a gang that request the same GPUs get GPUs of several
+// models. On a pod it also applies to the GPUs of this pod, so it is not only a key of gangs.
 const MixedModelsKey = podrequest.AllowMixedModelsKey
 
-// MessageSizeKey is what each GPU of a member sends in the all-reduce by whose time plans are compared,
-// and on a pod the nodes for it alone.
+// MessageSizeKey is the size of each GPU's message in the all-reduce by whose time plans are compared, and
+// for a single pod the nodes.
 const MessageSizeKey = podrequest.MessageSizeKey
 
 // Annotations that users set on pods only.
@@ -50,13 +50,13 @@ const (
 // OutputKeys lists the annotations of gangs that only the scheduler writes.
 func OutputKeys() []string { return []string{RankKey, PlacementKey, NodesKey, StateKey} }
 
-// wishKeys are the annotations that say what a gang asks of the fabric.
+// wishKeys are the annotations of a gang's topology request.
 var wishKeys = [...]string{
 	StrategyKey, RequiredKey, PreferredKey, SegmentSizeKey, RequiredSegmentKey, PreferredSegmentKey,
 	SpreadOverKey, MaxPerDomainKey, PatienceKey, RankOrderKey,
 }
 
-// InputKeys lists the pod annotations of ours that users may set to make and place gangs.
+// InputKeys lists the pod annotations of nvtopo that users may set to make and place gangs.
 func InputKeys() []string { return append(slices.Clone(wishKeys[:]), GangKey, GangSizeKey, NearKey) }
 
 // The keys of Kueue. https://kueue.sigs.k8s.io/docs/reference/labels-and-annotations/

@@ -8,21 +8,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// readKueue finds out what Kueue did with the pods.
+// readKueue sets Admitted and Pinned.
 func (r *reader) readKueue() {
 	r.gang.Admitted = r.gang.Key.Source == SourceKueue || slices.ContainsFunc(r.pods, admitted)
 	r.gang.Pinned = slices.ContainsFunc(r.pods, pinned)
 }
 
-// admitted says whether Kueue manages the pod or made it: its quota is then taken.
+// admitted reports whether Kueue manages the pod or made it: its quota is then in use.
 func admitted(p *v1.Pod) bool {
 	_, podSet := p.Labels[kueuePodSetLabel]
 	_, workload := p.Annotations[kueueWorkloadKey]
 	return podSet || workload || p.Labels[kueueManagedLabel] == "true"
 }
 
-// pinned says whether Kueue's own topology-aware scheduling chooses the pod's domain. It does
-// so by a node selector, before which the pod is gated.
+// pinned reports whether Kueue's own topology-aware scheduling chooses the pod's domain. It does so by a
+// node selector, before which the pod is gated.
 func pinned(p *v1.Pod) bool {
 	if _, ok := p.Labels[kueueTASLabel]; ok {
 		return true
@@ -44,7 +44,7 @@ func pinned(p *v1.Pod) bool {
 	return false
 }
 
-// readKueueTopology reads Kueue's names for wishes that have none of ours.
+// readKueueTopology reads Kueue's keys for topology requests that nvtopo's keys do not make.
 func (r *reader) readKueueTopology() {
 	w := &r.gang.Wishes
 	if _, _, ok := r.value(RequiredKey); !ok {
@@ -63,7 +63,7 @@ func (r *reader) readKueueTopology() {
 	switch {
 	case sized && levelled:
 		w.SegmentRequired = true
-	case levelled: // a slice of a JobSet is a Job: Kueue knows its size, we do not
+	case levelled: // a slice of a JobSet is a Job: only Kueue knows its size
 		r.warn(at, "is not read without %s", kueueSliceSizeKey)
 		fallthrough
 	default:

@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Standing says how a pod counts in its gang.
+// Standing is the state of a pod as a member of its gang.
 type Standing uint8
 
 // The standings.
 const (
 	Live  Standing = iota // to be placed, or placed
-	Ended                 // succeeded or failed: it counts, and is not placed
-	Gone                  // being deleted: it does not count
+	Ended                 // succeeded or failed: it is a member, and is not placed
+	Gone                  // being deleted: it is no member
 )
 
-// StandingOf returns how a pod counts.
+// StandingOf returns the standing of a pod.
 func StandingOf(p *v1.Pod) Standing {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -32,25 +32,25 @@ func StandingOf(p *v1.Pod) Standing {
 	return Live
 }
 
-// Members are the pods of a gang that count, by UID.
+// Members are the members of a gang, by UID.
 type Members struct {
 	// Live are in the order of their ranks.
 	Live []*v1.Pod
-	// Ranks are Live's, ascending. Each has its own; a member that died leaves its rank free
-	// for the one that takes its place. A pod with a node keeps the rank that is written on it.
+	// Ranks are Live's, ascending. Each has its own; a member that died leaves its rank free for its
+	// replacement. A pod with a node keeps the rank written on it.
 	Ranks []int
-	// Ended are those that ended and count: none whose place a live member took, and none of an
-	// earlier run of a gang of that name. Of the failed ones none counts once no member is left
-	// running, since then the gang starts anew.
+	// Ended are the members that ended: none that a live member replaces, and none of an earlier run of a
+	// gang of that name. Failed ones are no longer members once no member is left running, since then the
+	// gang starts again.
 	Ended    []*v1.Pod
 	Warnings []string
 }
 
-// Count is how many members there are, ended ones included.
+// Count is the number of members, ended ones included.
 func (m *Members) Count() int { return len(m.Live) + len(m.Ended) }
 
-// Split returns the members that are not placed yet, as indices of Live: those that the gang
-// needs to have its minimum, lowest ranks first, and those above.
+// Split returns the members that are not placed yet, as indices of Live: those that the gang needs for its
+// minimum, lowest ranks first, and those above.
 func (m *Members) Split(minimum int, placed func(*v1.Pod) bool) (needed, extra []int) {
 	have := len(m.Ended)
 	for _, p := range m.Live {
@@ -88,10 +88,10 @@ func membersOf(pods []*v1.Pod, byName bool) Members {
 	return m
 }
 
-// all returns the pods that say what the gang wants.
+// all returns the pods whose annotations are read.
 func (m *Members) all() []*v1.Pod { return slices.Concat(m.Live, m.Ended) }
 
-// sortOut returns the identities of the pods that count, each pod once.
+// sortOut returns the identities of the live and ended pods, each pod once.
 func sortOut(pods []*v1.Pod) (live, ended []identity) {
 	seen := make(map[types.UID]bool, len(pods))
 	for _, p := range pods {
@@ -109,7 +109,7 @@ func sortOut(pods []*v1.Pod) (live, ended []identity) {
 	return live, ended
 }
 
-// keepEnded keeps the ended members that count.
+// keepEnded keeps the ended pods that are members.
 func (m *Members) keepEnded(live, ended []identity) {
 	if len(ended) == 0 {
 		return
@@ -134,12 +134,12 @@ func (m *Members) keepEnded(live, ended []identity) {
 	}
 }
 
-// run is what tells the members that ended in this run of a gang from those of an earlier one.
-// The pods of a run that is over may be there for long, and a new run must not count them.
+// run distinguishes the members that ended in this run of a gang from those of an earlier run, whose pods
+// may exist for long and must not be used.
 type run struct {
 	controllers map[types.UID]bool // of live members
 	running     bool               // a member has a node
-	since       time.Time          // when the first of those was made
+	since       time.Time          // the earliest creation of those
 }
 
 func runOf(live []identity) run {
@@ -156,9 +156,9 @@ func runOf(live []identity) run {
 	return r
 }
 
-// has reports whether an ended member is of the run: it ran beside a member that runs now, or it
-// succeeded and is of the same controller as a live one. When it ended nobody may have written:
-// then it counts beside whoever runs.
+// has reports whether an ended member is of the run: it ran beside a member that runs now, or it succeeded
+// and has the same controller as a live one. If its end is not recorded, it is of the run of the members
+// that run now.
 func (r *run) has(pod *v1.Pod) bool {
 	if c := metav1.GetControllerOfNoCopy(pod); c != nil && r.controllers[c.UID] {
 		return r.running || pod.Status.Phase == v1.PodSucceeded
@@ -167,7 +167,7 @@ func (r *run) has(pod *v1.Pod) bool {
 	return r.running && (at.IsZero() || !at.Before(r.since))
 }
 
-// endedAt is when the last container of a pod ended; zero if no status says so.
+// endedAt is when the last container of a pod ended; zero if no status has it.
 func endedAt(pod *v1.Pod) (last time.Time) {
 	for i := range pod.Status.ContainerStatuses {
 		if t := pod.Status.ContainerStatuses[i].State.Terminated; t != nil && t.FinishedAt.After(last) {

@@ -231,9 +231,9 @@ func TestNeededExtra(t *testing.T) {
 	}
 }
 
-// TestRanksAfterDeaths: ranks outlive deaths. It binds, kills and replaces members at random: ranks
-// are those of the job's own indices at any time, and without indices nobody's rank changes once it
-// has a node.
+// TestRanksAfterDeaths: ranks survive deaths. The test binds, kills and replaces members at random: ranks
+// are those of the job's own indices at any time, and without indices no rank changes once its member has
+// a node.
 func TestRanksAfterDeaths(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 9))
 	for run := range 200 {

@@ -10,8 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// TestMixedModels is whether members that ask for the same GPUs may get them of several models: what
-// the PodGroup says, or else the first pod that says anything.
+// TestMixedModels: whether members that request the same GPUs may get them of several models, according to
+// the PodGroup, or else the first pod that has the annotation.
 func TestMixedModels(t *testing.T) {
 	says := func(name, value string) *v1.Pod {
 		return member(name, func(p *v1.Pod) { p.Annotations = map[string]string{MixedModelsKey: value} })

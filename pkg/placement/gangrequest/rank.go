@@ -29,16 +29,16 @@ const (
 	podIndexLabel        = appsv1.PodIndexLabel // of a StatefulSet
 )
 
-// leaders are the roles whose pod comes before all others.
+// leaders are the roles whose pods come before all others.
 var leaders = []string{"launcher", "master", "chief", "leader", "head", "driver", "coordinator"}
 
-// maxIndex bounds the numbers that controllers give.
+// maxIndex bounds the numbers that controllers assign.
 const maxIndex = 1 << 20
 
-// seat is a member's place in its job; a member that takes another's place has the same.
+// seat is a member's place in its job; its replacement has the same seat.
 type seat struct {
-	follows bool   // not the launcher or master
-	role    string // empty if group tells roles apart
+	follows bool   // not a leader's seat
+	role    string // empty if group distinguishes roles
 	group   int    // of several equal ones: a JobSet's Job, a LeaderWorkerSet's group
 	index   int    // in the group; -1 if it has no number
 }
@@ -48,7 +48,7 @@ type identity struct {
 	pod *v1.Pod
 }
 
-// identify reads what the controllers say of a pod.
+// identify reads a pod's seat from the labels of its controllers.
 func identify(p *v1.Pod) identity {
 	role := cmp.Or(p.Labels[kubeflowReplicaLabel], p.Labels[jobSetNameLabel], p.Labels[batchv1.JobNameLabel])
 	s := seat{role: role, index: -1}
@@ -79,7 +79,7 @@ func (s *seat) number(v string) bool {
 }
 
 func parseIndex(v string) (int, bool) {
-	if v == "" { // most labels are not there
+	if v == "" { // most labels are absent
 		return 0, false
 	}
 	n, err := strconv.ParseUint(v, 10, 31)
@@ -89,8 +89,8 @@ func parseIndex(v string) (int, bool) {
 	return int(n), true
 }
 
-// compare orders members: launchers first, then by role and number, and where there is none
-// or two have the same, by name. byName is the byte order of names alone.
+// compare orders members: leaders first, then by role and number, and without numbers or with equal ones
+// by name. byName is the byte order of names alone.
 func compare(byName bool) func(a, b identity) int {
 	if byName {
 		return func(a, b identity) int { return strings.Compare(a.pod.Name, b.pod.Name) }
@@ -111,7 +111,7 @@ func (s seat) compare(t seat) int {
 	return cmp.Or(strings.Compare(s.role, t.role), cmp.Compare(s.group, t.group), cmp.Compare(uint(s.index), uint(t.index)))
 }
 
-// doubles warns of numbers that two live members have. They are sorted by seat.
+// doubles returns warnings about numbers that two live members have. They are sorted by seat.
 func doubles(live []identity) (warnings []string) {
 	first := 0
 	for i, id := range live {

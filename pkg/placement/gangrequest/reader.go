@@ -21,13 +21,13 @@ import (
 const (
 	// maxInput is the longest value that is read, in bytes; as pkg/placement/podrequest's.
 	maxInput = 1024
-	// maxQuoted is how much of a value a message repeats: events and status have little room.
+	// maxQuoted bounds the part of a value that a message repeats: events and status have little room.
 	maxQuoted = 64
-	// maxMessages is how many faults and how many warnings a gang has at most.
+	// maxMessages is the greatest number of faults and of warnings of a gang.
 	maxMessages = 8
 )
 
-// field is where a value is written.
+// field is the place of a value: an object and a key.
 type field struct{ object, key string }
 
 func (f field) String() string {
@@ -41,7 +41,7 @@ func (f field) String() string {
 type reader struct {
 	gang  *Gang
 	group *schedulingv1alpha1.PodGroup
-	pods  []*v1.Pod // in the order of their ranks: what the first says counts
+	pods  []*v1.Pod // in the order of their ranks: the values of the first are used
 
 	faults, warnings []string
 }
@@ -54,7 +54,7 @@ func (r *reader) warn(f field, format string, args ...any) {
 	r.warnings = append(r.warnings, f.String()+": "+fmt.Sprintf(format, args...))
 }
 
-// first is a field of the first member.
+// first returns a field of the first member.
 func (r *reader) first(key string) field {
 	if len(r.pods) == 0 {
 		return field{r.gang.Key.String(), key}
@@ -66,8 +66,8 @@ func (r *reader) groupField(key string) field { return field{r.gang.Key.String()
 
 func podName(p *v1.Pod) string { return "Pod " + p.Namespace + "/" + p.Name }
 
-// value is what the group says under a key, or else the first member that says anything.
-// Members that say otherwise are a warning.
+// value returns the group's value under a key, or else that of the first member that has one. Different
+// values on other members are a warning.
 func (r *reader) value(key string) (string, field, bool) {
 	if r.group != nil {
 		if v, ok := r.group.Annotations[key]; ok {
@@ -88,7 +88,7 @@ func (r *reader) value(key string) (string, field, bool) {
 	return value, at, true
 }
 
-// read has a value read, if there is one. What cannot be read is a fault.
+// read parses the value under a key, if there is one. A value that cannot be parsed is a fault.
 func (r *reader) read(key string, parse func(v string) error) (field, bool) {
 	v, at, ok := r.value(key)
 	if !ok {
@@ -105,7 +105,7 @@ func (r *reader) read(key string, parse func(v string) error) (field, bool) {
 	return at, true
 }
 
-// readCount reads how many pods a gang has that has no group; 0 if nobody says.
+// readCount reads the number of pods of a gang without a group; 0 if not given.
 func (r *reader) readCount(key string) int {
 	n := 0
 	parse := func(v string) (err error) { n, err = parseCount(v); return err }
@@ -118,7 +118,7 @@ func (r *reader) readCount(key string) int {
 	return 0
 }
 
-// readUnknown warns of annotations that will have been meant for us.
+// readUnknown warns of unknown annotations in nvtopo's domain.
 func (r *reader) readUnknown() {
 	const ours = "nvtopo.dev/"
 	if r.group != nil {
@@ -162,7 +162,7 @@ func parseCount(v string) (int, error) {
 	return int(n), nil
 }
 
-// parseLevel reads the name of a level, or a node label that stands for it.
+// parseLevel reads the name of a level, or its node label.
 func parseLevel(v string) (string, error) {
 	const longest = 253 + 1 + 63 // of a node label
 	if v == "" || len(v) > longest || strings.ContainsFunc(v, strangeInName) {
@@ -171,7 +171,7 @@ func parseLevel(v string) (string, error) {
 	return v, nil
 }
 
-// strangeInName says whether a character is in no name of a level, a label or a gang.
+// strangeInName reports whether a character occurs in no name of a level, a label or a gang.
 func strangeInName(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_./", c)
 }
@@ -185,7 +185,7 @@ func clip(s string) string {
 	return s
 }
 
-// cut keeps the first messages, and says how many there are besides.
+// cut keeps the first messages, and appends the number of the others.
 func cut(messages []string) []string {
 	if len(messages) <= maxMessages {
 		return messages

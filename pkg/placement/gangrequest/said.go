@@ -10,16 +10,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Short is what the scheduler says of a gang that has too few members.
+// Short is the scheduler's message for a gang with too few members.
 func Short(have, want int) string { return fmt.Sprintf("gang: %d of %d members", have, want) }
 
-// MayBeScheduled is what it adds where enough are there, and some may not be scheduled.
+// MayBeScheduled is its suffix if there are enough members, but some may not be scheduled.
 const MayBeScheduled = " may be scheduled"
 
 var short = regexp.MustCompile(`gang: \d+ of \d+ members(` + MayBeScheduled + `)?`)
 
-// Said is what the scheduler said of a waiting member, as far as it is true now: the members that it counted are
-// counted again, and it is empty where none is missing any more.
+// Said updates the scheduler's message on a waiting member: the number of members is computed again, and
+// the message is empty if none is missing any more.
 func (g *Gang) Said(of *v1.Pod, text string) string {
 	found := short.FindStringSubmatch(text)
 	switch {
@@ -33,7 +33,7 @@ func (g *Gang) Said(of *v1.Pod, text string) string {
 	return ""
 }
 
-// mayStart reports whether as many members as start together have no scheduling gate and a member's scheduler.
+// mayStart reports whether enough members to start have no scheduling gate and the same scheduler as of.
 func (g *Gang) mayStart(of *v1.Pod) bool {
 	have := len(g.Members.Ended)
 	for _, p := range g.Members.Live {

@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
-// TestSaid: what the scheduler said of members that are missing is shown as it is now, and not at all once none is.
+// TestSaid: the scheduler's message about missing members is updated, and removed once none is missing.
 func TestSaid(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -15,17 +15,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// State is how far the scheduler came with a gang: StateKey's value.
+// State is the progress of a gang's binding: StateKey's value.
 type State struct {
-	Attempt int64 `json:"attempt"` // counts the attempts to bind the gang, from 1
+	Attempt int64 `json:"attempt"` // number of attempts to bind the gang, from 1
 	Whole   bool  `json:"whole"`   // all members of the attempt are bound
 }
 
 // Encode returns the annotation's value.
 func (s State) Encode() string { return fmt.Sprintf(`{"attempt":%d,"whole":%t}`, s.Attempt, s.Whole) }
 
-// ParseState reads a value of StateKey. It takes only what Encode writes: a state that says
-// "not whole" lets a gang be rolled back.
+// ParseState reads a value of StateKey. It takes only values that Encode writes, since a state that is not
+// whole lets a gang be rolled back.
 func ParseState(v string) (State, error) {
 	var s State
 	if len(v) > maxInput {
@@ -40,8 +40,8 @@ func ParseState(v string) (State, error) {
 	return s, nil
 }
 
-// StateOf returns the state that is written on a group; ok is false without a group, and when
-// there is no state or none that can be read. Such a gang must never be rolled back.
+// StateOf returns the state that is written on a group; ok is false without a group, and if its state is
+// absent or cannot be read. Such a gang must never be rolled back.
 func StateOf(group *schedulingv1alpha1.PodGroup) (s State, ok bool) {
 	if group == nil {
 		return s, false
@@ -50,28 +50,28 @@ func StateOf(group *schedulingv1alpha1.PodGroup) (s State, ok bool) {
 	return s, err == nil
 }
 
-// Placement is what became of a gang: PlacementKey's value.
+// Placement describes where a gang was placed: PlacementKey's value.
 type Placement struct {
 	Level string `json:"level"` // of the smallest domain with all members
 	// Domains are those with members, by level.
 	Domains map[string][]string `json:"domains"`
-	// Fewest is how few domains the best plan for such a gang could have, by level.
+	// Fewest is the least number of domains in the best plan for such a gang, by level.
 	Fewest   map[string]int `json:"fewest"`
 	Quality  string         `json:"quality"`
 	Estimate Estimate       `json:"estimateMs"`
-	// MessageBytes is what each GPU sends in the all-reduce that is estimated.
+	// MessageBytes is the size of each GPU's message in the estimated all-reduce.
 	MessageBytes int64 `json:"messageBytes"`
 	Crossings    int   `json:"crossings"`
 	Exact        bool  `json:"exact"`
-	// Model is the GPU model of the members, Chosen says in a few words what they have, and Others
-	// the best plan on each other model that had room, for people; see Summary.
+	// Model is the GPU model of the members, Chosen a short description of their GPUs, and Others the best
+	// plan on each other model that had room, for people; see Summary.
 	Model  string   `json:"model,omitempty"`
 	Chosen string   `json:"chosen,omitempty"`
 	Others []string `json:"others,omitempty"`
 }
 
-// Summary is such as "8 × NVIDIA-H200 in rack-2, 3.5 ms; rack-1 (NVIDIA-L40S) 16.7 ms": what was chosen,
-// and what it was chosen from. It is empty for members without GPUs.
+// Summary returns for example "8 × NVIDIA-H200 in rack-2, 3.5 ms; rack-1 (NVIDIA-L40S) 16.7 ms": the
+// choice and its alternatives. It is empty for members without GPUs.
 func (p *Placement) Summary() string {
 	if p.Chosen == "" {
 		return ""
@@ -79,8 +79,8 @@ func (p *Placement) Summary() string {
 	return strings.Join(append([]string{p.Chosen}, p.Others...), "; ")
 }
 
-// Estimate is the time of an all-reduce: between the nodes by the rules of thumb of
-// fabric.Compat, and in the nodes and between them.
+// Estimate is the time of an all-reduce: between the nodes by the rules of thumb of fabric.Compat, and in
+// the nodes and between them.
 type Estimate struct {
 	Ring         Millis `json:"ring"`
 	Tree         Millis `json:"tree"`
@@ -88,7 +88,7 @@ type Estimate struct {
 	Hierarchical Millis `json:"hierarchical"`
 }
 
-// Millis is a time in milliseconds. What cannot be worked out is infinite, and null in JSON.
+// Millis is a time in milliseconds. An unknown time is infinite, and null in JSON.
 type Millis float64
 
 // MarshalJSON writes a number or null.
@@ -114,8 +114,8 @@ const (
 	maxNodes     = 96 << 10
 )
 
-// Encode returns the annotation's value. A list of domains that would make it too long, the
-// longest first, is left out.
+// Encode returns the annotation's value. A list of domains that would make it too long, the longest first,
+// is left out.
 func (p *Placement) Encode() (string, error) {
 	short := *p
 	for {
@@ -140,8 +140,8 @@ func (p *Placement) Encode() (string, error) {
 	}
 }
 
-// ParsePlacement reads a value of PlacementKey. Fields that it does not know are ignored: a
-// later release may write some.
+// ParsePlacement reads a value of PlacementKey. Unknown fields are ignored: a later release may write
+// some.
 func ParsePlacement(v string) (*Placement, error) {
 	if len(v) > maxPlacement {
 		return nil, fmt.Errorf("%s: %d bytes, at most %d are read", PlacementKey, len(v), maxPlacement)
@@ -156,8 +156,8 @@ func ParsePlacement(v string) (*Placement, error) {
 	return p, nil
 }
 
-// PlacementOf returns what is written about where a gang is: on its group, or without one on the pod of
-// the first rank. Nil if there is nothing that can be read.
+// PlacementOf returns the placement written on a gang's group, or without a group on the pod of the first
+// rank; nil if there is none that can be read.
 func PlacementOf(group *schedulingv1alpha1.PodGroup, g *Gang) *Placement {
 	text := ""
 	switch {
@@ -173,8 +173,8 @@ func PlacementOf(group *schedulingv1alpha1.PodGroup, g *Gang) *Placement {
 	return p
 }
 
-// FormatNodes returns a value of NodesKey: the nodes of a gang, each where its first rank is.
-// It is empty if there are too many for an annotation.
+// FormatNodes returns a value of NodesKey: the nodes of a gang, each at the position of its first rank. It
+// is empty if there are too many for an annotation.
 func FormatNodes(nodes []string) string {
 	v := strings.Join(nodes, ",")
 	if len(v) > maxNodes {
@@ -186,8 +186,7 @@ func FormatNodes(nodes []string) string {
 // FormatRank returns a value of RankKey.
 func FormatRank(rank int) string { return strconv.Itoa(rank) }
 
-// RankOf returns the rank that is written on a pod; ok is false if there is none that can be
-// read.
+// RankOf returns the rank that is written on a pod; ok is false if there is none that can be read.
 func RankOf(p *v1.Pod) (rank int, ok bool) {
 	v, ok := p.Annotations[RankKey]
 	if !ok {

@@ -14,12 +14,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// Wishes are what a gang asks of the fabric. A level is named by its name or by the node
-// label that its domains are read from; "" is none. Gang.WishesIn turns labels into names.
+// Wishes are the topology request of a gang. A level is given by its name or by the node label that its
+// domains are read from; "" is none. Gang.WishesIn turns labels into names.
 type Wishes struct {
 	Strategy  fabric.Strategy
 	Required  string // all members in one domain of this level
-	Preferred string // a level that is good enough: what patience waits for
+	Preferred string // a level that is good enough: patience waits for it
 
 	SegmentSize     int // 0: no segments
 	SegmentLevel    string
@@ -28,11 +28,11 @@ type Wishes struct {
 	SpreadOver   string
 	MaxPerDomain int // 0: no bound
 
-	// MixedModels: members that ask for the same GPUs may get them of several models.
+	// MixedModels: members that request the same GPUs may get them of several models.
 	MixedModels bool
 
-	// MessageBytes is what each GPU sends in the all-reduce that the gang is placed and judged by; 0:
-	// fabric.DefaultMessage.
+	// MessageBytes is the size of each GPU's message in the all-reduce by which the gang is placed and
+	// judged; 0: fabric.DefaultMessage.
 	MessageBytes int64
 
 	// Patience is how long the gang waits for a better level. It is 0 once Kueue admitted it.
@@ -41,20 +41,20 @@ type Wishes struct {
 	ByName bool
 }
 
-// Message is how many bytes each GPU sends in the all-reduce that the gang is placed and judged by.
+// Message is the number of bytes of each GPU in the all-reduce by which the gang is placed and judged.
 func (w *Wishes) Message() float64 {
 	return (&fabric.Request{MessageBytes: float64(w.MessageBytes)}).Message()
 }
 
-// MessageText is Message for people, such as 1 GB.
+// MessageText returns Message for people, such as 1 GB.
 func (w *Wishes) MessageText() string {
 	q := resource.NewQuantity(int64(w.Message()), resource.DecimalSI).String()
 	digits := strings.TrimRight(q, "kMGTPE")
 	return digits + " " + q[len(digits):] + "B"
 }
 
-// PatienceReason says why a gang waits until a time though there is room for the first of the plans:
-// for the second, which is possible on the empty cluster.
+// PatienceReason returns why a gang waits until a time though there is room for the plan now: for the plan
+// empty, which is possible on the empty cluster.
 func PatienceReason(until time.Time, now, empty *fabric.Plan) string {
 	what, have, could := "level", now.Level, empty.Level
 	if now.Millis > 0 && empty.Millis > 0 {
@@ -67,10 +67,9 @@ func PatienceReason(until time.Time, now, empty *fabric.Plan) string {
 // Level is one level of the fabric.
 type Level struct{ Name, NodeLabel string }
 
-// Apply sets the wishes of a request to the planner that has its shapes and members. Levels must be
-// names.
-// Segments that are only preferred are given up where they do not divide the members: a replacement,
-// or a member above the minimum.
+// Apply copies the topology request into a request to the planner that has its shapes and members. Levels
+// must be names. Segments that are only preferred are given up where they do not divide the members: a
+// replacement, or a member above the minimum.
 func (w *Wishes) Apply(r *fabric.Request) {
 	r.Strategy, r.Required, r.Preferred = w.Strategy, w.Required, w.Preferred
 	r.SegmentSize, r.SegmentLevel, r.SegmentRequired = w.SegmentSize, w.SegmentLevel, w.SegmentRequired
@@ -86,7 +85,7 @@ func (w *Wishes) Apply(r *fabric.Request) {
 	}
 }
 
-// The wishes that name a level, as indices of Gang.levels.
+// The parts of the request that name a level, as indices of Gang.levels.
 const (
 	levelRequired = iota
 	levelPreferred
@@ -197,19 +196,19 @@ func parseRankOrder(v string) (byName bool, err error) {
 	return false, fmt.Errorf("%s: want index or name", quoted(v))
 }
 
-// UnknownLevelError says that a gang asks for a level that the fabric does not have.
+// UnknownLevelError is returned if a gang requests a level that the fabric does not have.
 type UnknownLevelError struct {
 	Where string // object and field
-	Level string // as it is written there
+	Level string // as written there
 }
 
 func (e *UnknownLevelError) Error() string {
 	return e.Where + ": the fabric has no level " + quoted(e.Level)
 }
 
-// WishesIn returns the wishes with the names that the fabric gives to its levels, outermost
-// first in levels. A level that the fabric does not have is an UnknownLevelError, unless Kueue's
-// users only prefer it.
+// WishesIn returns the topology request with the fabric's names of its levels; levels lists them outermost
+// first. A level that the fabric does not have is an UnknownLevelError, unless Kueue's users only prefer
+// it.
 func (g *Gang) WishesIn(levels []Level) (Wishes, error) {
 	w := g.Wishes
 	for which, wish := range [...]*string{&w.Required, &w.Preferred, &w.SegmentLevel, &w.SpreadOver} {
@@ -225,7 +224,7 @@ func (g *Gang) WishesIn(levels []Level) (Wishes, error) {
 	return w, nil
 }
 
-// levelName is the name of the level that a wish means by its name or by its node label.
+// levelName returns the name of the level that is given by its name or by its node label.
 func levelName(levels []Level, wish string) (string, bool) {
 	for _, l := range levels {
 		if l.Name == wish {

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// Domain is what our keys of pods begin with.
+	// Domain is the prefix of nvtopo's keys on pods.
 	Domain = "nvtopo.dev/"
-	// lookalike is what a key begins with that is of our domain, or of one that is taken for it.
+	// lookalike is the common prefix of Domain and of domains that are mistaken for it.
 	lookalike = "nvtopo."
 )
 
@@ -32,7 +32,7 @@ func Annotations() []string {
 // OutputPrefix is what the key of one container's GPUs begins with.
 const OutputPrefix = allocation.GPUIDsKey + "."
 
-// GangOnly lists the annotations that say something of members of gangs only, in order.
+// GangOnly lists the annotations that have an effect on members of gangs only, in order.
 func GangOnly() []string {
 	return slices.DeleteFunc(ours(gangrequest.InputKeys()), func(key string) bool {
 		return key == gangrequest.GangKey || key == gangrequest.NearKey

@@ -12,9 +12,8 @@ func nearest(key string, known []string) string {
 	return Nearest(key[strings.LastIndex(key, "/")+1:], known)
 }
 
-// Nearest returns the one of known that takes the fewest edits to make from a name, the first of equals;
-// empty where more than a third of the name would have to change. Domain and the case of letters do not
-// count.
+// Nearest returns the one of known that is the fewest edits away from a name, the first of equals; empty
+// if more than a third of the name would have to change. Domain and case are ignored.
 func Nearest(name string, known []string) string {
 	if len(name) > longest {
 		return ""
@@ -29,8 +28,8 @@ func Nearest(name string, known []string) string {
 	return best
 }
 
-// distance is how many bytes have to be changed, added, left out, or swapped with the next one to make b
-// from a.
+// distance is the number of bytes that have to be changed, added, left out, or swapped with the next one
+// to turn a into b.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// maxNamed bounds how many keys of a pod a message names.
+	// maxNamed is the greatest number of keys of a pod that a message names.
 	maxNamed = 4
 	// maxKey bounds how much of a key a message repeats: domains may be long.
 	maxKey = 128
 )
 
-// Key is a key of a pod that nothing reads.
+// Key is a key of a pod that has no effect.
 type Key struct {
 	Name    string
 	Label   bool   // else it is an annotation
-	Nearest string // the annotation of ours that was probably meant; empty if none is near
+	Nearest string // the annotation of nvtopo that was probably meant; empty if none is near
 	NoGang  bool   // it is known, and the pod is in no gang
 }
 
-// Unread returns the keys of a pod that look like ours and that nothing reads: annotations before
-// labels, each by name. No label of ours belongs on pods, so each is one. It allocates nothing for a
-// pod without such keys.
+// Unread returns the keys of a pod that look like nvtopo's and have no effect: annotations before labels,
+// each by name. nvtopo defines no pod labels, so each label is one. It allocates nothing for a pod without
+// such keys.
 func Unread(pod *v1.Pod) []Key {
 	var notes, labels []Key
 	_, member := gangrequest.KeyOf(pod)
@@ -53,7 +53,7 @@ func Unread(pod *v1.Pod) []Key {
 	return append(notes, labels...)
 }
 
-// String says why nothing reads the key, and what was probably meant.
+// String returns why the key has no effect, and the key that was probably meant.
 func (k Key) String() string {
 	kind, name := "annotation", k.Name
 	if k.Label {
@@ -73,8 +73,8 @@ func (k Key) String() string {
 	return fmt.Sprintf("%s %s is not known; nearest is %s", kind, name, k.Nearest)
 }
 
-// Message says of the keys that Unread returned what they are and that they have no effect; empty
-// where there are none.
+// Message returns a text about the keys that Unread returned and that they have no effect; empty if there
+// are none.
 func Message(keys []Key) string {
 	if len(keys) == 0 {
 		return ""

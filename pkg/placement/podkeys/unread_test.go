@@ -84,7 +84,7 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestKnownKeys: no key that a program of ours reads or writes on pods is unread.
+// TestKnownKeys: no key that a program of nvtopo reads or writes on pods is unread.
 func TestKnownKeys(t *testing.T) {
 	notes := texts{}
 	for _, keys := range [][]string{podrequest.InputKeys(), gangrequest.InputKeys(), allocation.OutputKeys(), gangrequest.OutputKeys(), {podrequest.PromisedModelKey}} {
@@ -100,7 +100,7 @@ func TestKnownKeys(t *testing.T) {
 	}
 }
 
-// TestCommonCase: a pod with keys of ours costs no allocation.
+// TestCommonCase: a pod with keys of nvtopo costs no allocation.
 func TestCommonCase(t *testing.T) {
 	pod := podWith(texts{"nvtopo.dev/gang": "g", "nvtopo.dev/gang-size": "4", "a/b": "c"}, texts{"app": "x"})
 	if n := testing.AllocsPerRun(100, func() { Unread(pod) }); n > 0 {
@@ -140,8 +140,8 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// TestNearestOfSlips: of each key of users, with one letter left out, doubled or swapped, the nearest is
-// that key, unless another is as near.
+// TestNearestOfSlips: the nearest key to a user's key with one letter left out, doubled or swapped is that
+// key, unless another is as near.
 func TestNearestOfSlips(t *testing.T) {
 	for _, key := range Inputs() {
 		name := strings.TrimPrefix(key, Domain)

@@ -10,7 +10,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 )
 
-// readAdmission reads the pod as kubelet's managers see it.
+// readAdmission reads the pod in the form of kubelet's managers.
 func (r *Request) readAdmission(pod *v1.Pod) {
 	spec := &pod.Spec
 	cs := make([]kubeletadmission.Container, 0, len(spec.InitContainers)+len(spec.Containers))
@@ -18,7 +18,7 @@ func (r *Request) readAdmission(pod *v1.Pod) {
 	add := func(c *v1.Container, kind ContainerKind) {
 		a := kubeletadmission.Container{Kind: admissionKind(kind)}
 		if pinned {
-			// Of a Guaranteed pod requests equal limits, also where only these are written.
+			// In a Guaranteed pod requests equal limits, also where only limits are written.
 			cpu, memory := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
 			if milli := milliOf(cpu); milli%1000 == 0 {
 				a.CPUs = BoundedCount(milli / 1000)
@@ -54,8 +54,8 @@ func admissionKind(k ContainerKind) kubeletadmission.Kind {
 	return kubeletadmission.App
 }
 
-// GetsExclusive reports whether kubelet's static managers serve the pod: it is
-// Guaranteed, and by its containers' requests.
+// GetsExclusive reports whether kubelet's static managers serve the pod: it is Guaranteed by its
+// containers' requests.
 func GetsExclusive(pod *v1.Pod) bool {
 	if resource.IsPodLevelResourcesSet(pod) {
 		return false
@@ -63,7 +63,7 @@ func GetsExclusive(pod *v1.Pod) bool {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass == v1.PodQOSGuaranteed
 	}
-	// Most pods are told from a Guaranteed one by their first container.
+	// For most pods the first container alone shows that they are not Guaranteed.
 	if len(pod.Spec.Containers) == 0 || pod.Spec.Containers[0].Resources.Limits.Cpu().IsZero() {
 		return false
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podrequest is what one pod asks of a node: parsed once from its spec and
-// annotations, bounded against absurd input, and immutable from then on. It says which
-// annotations users may set; whether a node fits is for others to say.
+// Package podrequest parses a pod's request from its spec and annotations: once, bounded against absurd
+// input, and immutable from then on. It defines the annotations that users may set; whether a node fits is
+// decided elsewhere.
 package podrequest

@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
-// FuzzParse reads pods with arbitrary annotations and quantities: counts are those of
-// arithmetic without limits.
+// FuzzParse reads pods with arbitrary annotations and quantities: counts are those of arithmetic without
+// limits.
 func FuzzParse(f *testing.F) {
 	for i, value := range []string{
 		"best-effort", "required", "NV4", "1e309", "true", "H100,A100", "80Gi", "NaN", "Inf", "-1", "0x1p-1074", "\u202eNV4", "１", "(a+)+$",
@@ -29,7 +29,7 @@ func FuzzParse(f *testing.F) {
 		pod := testobj.Pod("p").Containers().Obj()
 		want := new(big.Int)
 		for i, text := range []string{first, second, first} {
-			q, err := parseQuantity(text) // the API server reads pods' quantities before us
+			q, err := parseQuantity(text) // the API server reads pods' quantities first
 			if err != nil {
 				return
 			}

@@ -36,13 +36,13 @@ func (r *Request) readSoftTerms(pod *v1.Pod, labels []string) {
 	if len(terms) == 0 {
 		return
 	}
-	if read, err := nodeaffinity.NewPreferredSchedulingTerms(terms); err == nil { // else NodeAffinity says so
+	if read, err := nodeaffinity.NewPreferredSchedulingTerms(terms); err == nil { // else NodeAffinity reports it
 		r.Hardware = read
 	}
 }
 
-// Prefers is how much the pod would like a node for its hardware: the weights of the terms that the
-// node's labels match.
+// Prefers returns how much the pod prefers a node for its hardware: the sum of the weights of the terms
+// that the node's labels match.
 func (r *Request) Prefers(node *v1.Node) int64 {
 	if r.Hardware == nil || node == nil {
 		return 0

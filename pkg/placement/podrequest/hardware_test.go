@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testobj"
 )
 
-// TestHardwarePreference: of a preferred node affinity the terms count that are about labels of
-// hardware alone.
+// TestHardwarePreference: of a preferred node affinity only the terms about hardware labels alone are
+// used.
 func TestHardwarePreference(t *testing.T) {
 	is := func(key, value string) v1.NodeSelectorRequirement {
 		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}

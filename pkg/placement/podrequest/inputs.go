@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// input is one annotation users may set.
+// input is an annotation that users may set.
 type input struct {
 	key     string
 	aliases []string
@@ -42,8 +42,7 @@ func InputKeys() []string {
 	return out
 }
 
-// lookup returns the value of our key, or of the first alias that is set, and
-// the key it stands under.
+// lookup returns the value of the key, or of the first alias that is set, and the key that has it.
 func (in *input) lookup(ann map[string]string) (value, key string, ok bool) {
 	if v, ok := ann[in.key]; ok {
 		return v, in.key, true
@@ -168,7 +167,7 @@ func ParseMessageSize(v string) (int64, error) {
 	return parseBytes(v)
 }
 
-// CanonicalKey returns our key for an alias of it, and any other key as it is.
+// CanonicalKey returns nvtopo's key for an alias of it, and any other key unchanged.
 func CanonicalKey(key string) string {
 	if key == hamiPolicyKey {
 		return TopologyPolicyKey

@@ -12,17 +12,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// isPart says whether an extended resource is a part of a GPU, by the names of NVIDIA's device
-// plugin: a slice (nvidia.com/mig-1g.10gb), or a turn on a GPU that containers share
-// (nvidia.com/gpu.shared).
+// isPart reports whether an extended resource is a part of a GPU, by the names of NVIDIA's device plugin:
+// a slice (nvidia.com/mig-1g.10gb), or a share of a GPU in time (nvidia.com/gpu.shared).
 func isPart(resource string) bool {
 	name, ok := strings.CutPrefix(resource, "nvidia.com/")
 	return ok && (strings.HasPrefix(name, "mig-") || strings.HasSuffix(name, ".shared"))
 }
 
-// refuseParts refuses a demand on links of a pod with a part of a GPU: a slice reaches no other
-// GPU, and which GPU a part is of is for the device plugin to say, not for the scheduler. A
-// resource that the profile chooses devices of is no part.
+// refuseParts refuses a demand on links of a pod with a part of a GPU: a slice has no link to another GPU,
+// and the device plugin, not the scheduler, chooses the GPU of a part. A resource that is chosen by the
+// profile is no part.
 func (r *Request) refuseParts(pod *v1.Pod, chosen []string) error {
 	key := ""
 	switch {

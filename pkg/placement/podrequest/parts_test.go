@@ -47,7 +47,7 @@ func TestGPUParts(t *testing.T) {
 			}
 		})
 	}
-	// A profile that chooses turns itself knows where they are.
+	// A profile that chooses shared GPUs itself knows their positions.
 	opt := testOptions()
 	opt.Resources = append(opt.Resources, "nvidia.com/gpu.shared")
 	pod := testobj.Pod("p").Annotation(MinLinkKey, "NV2").Request("nvidia.com/gpu.shared", "2").Obj()

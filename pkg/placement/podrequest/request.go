@@ -20,7 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// Affinity says how the CPUs and memory of a pod relate to the NUMA nodes of its GPUs.
+// Affinity is the wanted alignment of a pod's CPUs and memory with the NUMA nodes of its GPUs.
 type Affinity uint8
 
 // The affinities. AffinityNone is the zero value.
@@ -43,7 +43,7 @@ func ParseAffinity(s string) (Affinity, error) {
 	return AffinityNone, fmt.Errorf("unknown NUMA affinity %q, want none, preferred or required", s)
 }
 
-// ContainerKind tells when a container's devices are in use.
+// ContainerKind distinguishes containers by when their devices are in use.
 type ContainerKind uint8
 
 // The kinds of container.
@@ -53,7 +53,7 @@ const (
 	InitContainer
 )
 
-// Container is one container's share of the devices.
+// Container is one container's part of the pod's devices.
 type Container struct {
 	Name     string
 	Kind     ContainerKind
@@ -61,16 +61,16 @@ type Container struct {
 	Position int   // among all containers, init containers first
 }
 
-// MaxResources bounds the extended resources one profile chooses devices for.
+// MaxResources bounds the number of extended resources of which one profile chooses devices.
 const MaxResources = 8
 
-// ResourceRequest is how many devices of one resource the whole pod needs at once.
+// ResourceRequest is the number of devices of one resource that the whole pod needs at once.
 type ResourceRequest struct {
 	Name  string
 	Count int
 }
 
-// Request is what one pod asks of a node; immutable once parsed.
+// Request is the request of one pod to a node; immutable once parsed.
 type Request struct {
 	UID        types.UID
 	Priority   int32
@@ -79,31 +79,29 @@ type Request struct {
 	Affinity   Affinity
 	MilliCPU   int64
 	Memory     int64 // bytes
-	// TrustsOutput: the pod spec refers to our output annotations, so the
-	// choice must be what the container gets.
+	// TrustsOutput: the pod spec refers to output annotations of the scheduler, so the container must get
+	// exactly the chosen devices.
 	TrustsOutput bool
 	// NoTopology: policy none; the pod may run where no graph is known.
 	NoTopology bool
 	// Hardware are the terms of the pod's preferred node affinity that are about labels of hardware;
 	// nil if none is. No node's fit depends on them.
 	Hardware *nodeaffinity.PreferredSchedulingTerms
-	// SoftTerms says that the pod itself would rather have some nodes for other reasons: other pods,
-	// other labels, or how its like are spread.
+	// SoftTerms: the pod prefers some nodes for other reasons: other pods, other labels, or topology spread.
 	SoftTerms bool
-	// Immovable: the pod must not be moved to make room for others. No node answers
-	// differently because of it.
+	// Immovable: the pod must not be moved to make room for others. It does not change whether a node fits.
 	Immovable bool
-	// MessageBytes is what each GPU sends in the all-reduce by whose time nodes are compared; 0 if
-	// the pod does not say. It decides about no node's fit.
+	// MessageBytes is the size of each GPU's message in the all-reduce by whose time nodes are compared; 0 if
+	// not given. No node's fit depends on it.
 	MessageBytes int64
-	// PromisedModel is the GPU model under PromisedModelKey; empty if there is none. It decides about no
-	// node's fit, and members of a gang that differ in it alone ask for the same GPUs.
+	// PromisedModel is the GPU model under PromisedModelKey; empty if there is none. No node's fit depends on
+	// it, and members of a gang that differ in it alone request the same GPUs.
 	PromisedModel string
 	Containers    []Container // those with GPUs
-	// Admission is the pod as kubelet's managers see it, its devices in the order of Resources.
+	// Admission is the pod in the form of kubelet's managers, its devices in the order of Resources.
 	Admission      *kubeletadmission.Pod
 	ContainerNames []string // only of a pod that may get exclusive CPUs
-	// EphemeralStorage, in bytes, and Scalars are what the pod requests beside CPU and memory.
+	// EphemeralStorage, in bytes, and Scalars are the pod's requests beside CPU and memory.
 	EphemeralStorage int64
 	Scalars          map[v1.ResourceName]int64
 
@@ -121,13 +119,13 @@ type Options struct {
 	HardwareLabels []string
 }
 
-// AllPolicies lists every policy, for a profile in which nothing restricts them.
+// AllPolicies lists every policy, for a profile without restrictions.
 func AllPolicies() []nvtopo.Policy {
 	return []nvtopo.Policy{nvtopo.PolicyNone, nvtopo.PolicyBestEffort, nvtopo.PolicyRestricted, nvtopo.PolicySingleNUMANode}
 }
 
-// Parse reads what a pod asks for. A value that cannot be read is an
-// error naming the annotation; it never falls back to a default.
+// Parse reads a pod's request. A value that cannot be read is an error naming the annotation; it never
+// falls back to a default.
 func Parse(pod *v1.Pod, opt *Options) (*Request, error) {
 	r := &Request{UID: pod.UID, Priority: corev1.PodPriority(pod)}
 	r.readContainers(pod, opt.Resources)
@@ -147,7 +145,7 @@ func Parse(pod *v1.Pod, opt *Options) (*Request, error) {
 	return r, nil
 }
 
-// PromisedModelOf returns what the pod has under PromisedModelKey; empty if nothing can be read.
+// PromisedModelOf returns the pod's value of PromisedModelKey; empty if it is too long.
 func PromisedModelOf(pod *v1.Pod) string {
 	model := pod.Annotations[PromisedModelKey]
 	if tooLong(model) != nil {
@@ -156,8 +154,8 @@ func PromisedModelOf(pod *v1.Pod) string {
 	return model
 }
 
-// ForAdmission reads only what kubelet's admission of a pod depends on: its containers and
-// their devices. It takes any pod, also one whose annotations cannot be read.
+// ForAdmission reads only the part of a pod on which kubelet's admission depends: its containers and their
+// devices. It takes any pod, also one whose annotations cannot be read.
 func ForAdmission(pod *v1.Pod, resources []string) *Request {
 	r := &Request{}
 	r.readContainers(pod, resources)
@@ -165,8 +163,8 @@ func ForAdmission(pod *v1.Pod, resources []string) *Request {
 	return r
 }
 
-// readOthers reads what the scheduler compares with a node beside CPU, memory and devices.
-// It counts as the framework does, which looks at every node with the same rule.
+// readOthers reads the resources that the scheduler compares with a node beside CPU, memory and devices.
+// It adds them up by the framework's rule.
 func (r *Request) readOthers(total v1.ResourceList) {
 	for name, q := range total {
 		switch {
@@ -183,9 +181,9 @@ func (r *Request) readOthers(total v1.ResourceList) {
 	}
 }
 
-// RankingSignature is equal for two pods exactly when every node answers both alike and nodes are
-// ranked alike for them, as far as other plugins do not decide: affinity, which Hardware is part of, is
-// in the signature of the plugin for it.
+// RankingSignature is equal for two pods exactly when they have the same Signature and nodes are ranked
+// alike for them, as far as other plugins do not decide: affinity, which Hardware is part of, is in the
+// signature of its own plugin.
 func (r *Request) RankingSignature() string {
 	if r.MessageBytes == 0 {
 		return r.Signature()
@@ -193,9 +191,8 @@ func (r *Request) RankingSignature() string {
 	return fmt.Sprintf("%s message %d", r.Signature(), r.MessageBytes)
 }
 
-// Signature is equal for two pods exactly when every node answers both alike; which node is
-// the best for each is another matter. Most pods ask for a number of GPUs and nothing else of ours;
-// theirs is cheap.
+// Signature is equal for two pods exactly when each node fits both or neither; nodes may be ranked
+// differently for them. Most pods request a number of GPUs and nothing else of nvtopo's; theirs is cheap.
 func (r *Request) Signature() string {
 	b := make([]byte, 0, 128)
 	for _, res := range r.Resources {
@@ -227,8 +224,8 @@ func (r *Request) Signature() string {
 	return string(b)
 }
 
-// GPUKey is equal for two pods exactly when they ask for the same GPUs: as many of a resource, with
-// the same demands on links, models and memory. It is empty for a pod without GPUs.
+// GPUKey is equal for two pods exactly when they request the same GPUs: as many of a resource, with the
+// same demands on links, models and memory. It is empty for a pod without GPUs.
 func (r *Request) GPUKey() string {
 	if !r.HasGPUs() {
 		return ""
@@ -236,37 +233,37 @@ func (r *Request) GPUKey() string {
 	return fmt.Sprintf("%v %+v %q %d", r.Resources, r.Constraint, r.models, r.minGPUMemory)
 }
 
-// Single reports whether the pod has one device in all, so that a degraded one will
-// do. Containers that take turns with it do not matter.
+// Single reports whether the pod has one device in all, so that a degraded one suffices. Containers that
+// use it one after the other do not matter.
 func (r *Request) Single() bool { return len(r.Resources) == 1 && r.Resources[0].Count == 1 }
 
-// HasGPUs reports whether the pod asks for any accelerator.
+// HasGPUs reports whether the pod requests any accelerator.
 func (r *Request) HasGPUs() bool { return len(r.Resources) > 0 }
 
-// HasNUMAPolicy reports whether a pod without GPUs still asks for NUMA alignment.
+// HasNUMAPolicy reports whether a pod without GPUs requests NUMA alignment.
 func (r *Request) HasNUMAPolicy() bool {
 	return r.Affinity != AffinityNone || r.Constraint.Policy == nvtopo.PolicyRestricted ||
 		r.Constraint.Policy == nvtopo.PolicySingleNUMANode
 }
 
-// Placed reports whether the scheduler chooses anything on a node for the pod.
+// Placed reports whether the scheduler chooses GPUs or NUMA nodes for the pod.
 func (r *Request) Placed() bool { return r.HasGPUs() || r.HasNUMAPolicy() }
 
-// LinkSensitive reports whether the pod must not be put on GPUs nobody knows
-// exactly: on a node with pods known only by count it is refused.
+// LinkSensitive reports whether the pod needs exactly known GPUs: it is refused on a node with untracked
+// devices.
 func (r *Request) LinkSensitive() bool {
 	c := r.Constraint
 	return c.Policy == nvtopo.PolicyRestricted || c.Policy == nvtopo.PolicySingleNUMANode ||
 		c.MinLink != (nvtopo.Class{}) || c.MinBandwidth > 0
 }
 
-// NeedsGraph reports whether the pod demands what only a graph can show.
+// NeedsGraph reports whether the pod has a demand that only a graph can show to be met.
 func (r *Request) NeedsGraph() bool {
 	return r.LinkSensitive() || r.Affinity == AffinityRequired || r.TrustsOutput || r.Picky()
 }
 
-// NeedsNUMAFit reports whether CPU and memory must come from the NUMA nodes of the choice. The policy is about
-// GPUs: of CPUs and memory it says something where there are no GPUs.
+// NeedsNUMAFit reports whether CPU and memory must come from the NUMA nodes of the set. The policy is
+// about GPUs: it applies to CPUs and memory only for pods without GPUs.
 func (r *Request) NeedsNUMAFit() bool {
 	return (r.Affinity == AffinityRequired || r.Constraint.Policy == nvtopo.PolicySingleNUMANode && !r.HasGPUs()) &&
 		(r.MilliCPU > 0 || r.Memory > 0)
@@ -312,8 +309,8 @@ func (r *Request) readContainers(pod *v1.Pod, resources []string) {
 	}
 }
 
-// effective is the framework's rule: sidecars and app containers together, or
-// an init container with the sidecars started before it, whichever is more.
+// effective is the framework's rule: the sum of sidecars and app containers, or of an init container and
+// the sidecars started before it, whichever is more.
 func effective(all []Container, res int) int {
 	running, most := 0, 0
 	for _, c := range all {
@@ -327,17 +324,17 @@ func effective(all []Container, res int) int {
 	return max(most, running)
 }
 
-// normalModel makes product names comparable: GPU feature discovery writes
-// dashes where NVML has blanks.
+// normalModel makes product names comparable: GPU feature discovery writes dashes where NVML has blanks.
 func normalModel(s string) string {
 	s = strings.ToUpper(strings.NewReplacer("-", " ", "_", " ").Replace(s))
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// Picky reports whether the pod asks for certain models or memory.
+// Picky reports whether the pod requests certain models or memory.
 func (r *Request) Picky() bool { return len(r.models) > 0 || r.minGPUMemory > 0 }
 
-// Suitable returns the GPUs whose model and memory the pod accepts. What is not known is not accepted.
+// Suitable returns the GPUs whose model and memory the pod accepts. An unknown model or memory is not
+// accepted.
 func (r *Request) Suitable(g *nvtopo.Graph) nvtopo.Mask {
 	full := nvtopo.FullMask(g.Len())
 	if len(r.models) == 0 && r.minGPUMemory == 0 {
@@ -352,8 +349,8 @@ func (r *Request) Suitable(g *nvtopo.Graph) nvtopo.Mask {
 	return m
 }
 
-// Undecided returns the GPUs that the pod might accept if their memory were known, and those that it
-// might accept if their model were.
+// Undecided returns the GPUs that the pod might accept if their memory were known, and those that it might
+// accept if their model were.
 func (r *Request) Undecided(g *nvtopo.Graph) (memory, model nvtopo.Mask) {
 	for i := range g.GPUs {
 		d := &g.GPUs[i]
@@ -377,7 +374,7 @@ func (r *Request) acceptsModel(model string) bool {
 	})
 }
 
-// initKind tells a sidecar from a container that ends before the next begins.
+// initKind distinguishes a sidecar from a container that ends before the next begins.
 func initKind(c *v1.Container) ContainerKind {
 	if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
 		return SidecarContainer
@@ -385,8 +382,8 @@ func initKind(c *v1.Container) ContainerKind {
 	return InitContainer
 }
 
-// Unmet names the demand of the pod's own that a set of GPUs does not meet, or is
-// empty: the links, the NUMA policy, one model, or models and memory.
+// Unmet names the pod's own demand that a set of GPUs does not meet: the links, the NUMA policy, one
+// model, or models and memory. It is empty if all are met.
 func (r *Request) Unmet(t *nvtopo.Tables, set nvtopo.Mask) string {
 	if set&^r.Suitable(t.Graph()) != 0 {
 		return "gpu-model or min-gpu-memory"

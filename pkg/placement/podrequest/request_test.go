@@ -137,7 +137,7 @@ func TestImmovablePods(t *testing.T) {
 	}
 }
 
-// TestOutputReaders: pods that read our output are seen.
+// TestOutputReaders: pods that read output annotations of the scheduler are recognised.
 func TestOutputReaders(t *testing.T) {
 	env := func(path string) *v1.Pod {
 		p := testobj.Pod("p").GPUs(1).Obj()

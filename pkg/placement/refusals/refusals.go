@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// Window is how long a refusal counts.
+	// Window is how long a refusal is used.
 	Window = 5 * time.Minute
-	// Enough is how many refusals within Window mark a node.
+	// Enough is the number of refusals within Window that marks a node.
 	Enough = 3
-	// NodesOfNamespace is on how many nodes the refusals of one namespace count at a time: on those
-	// with the most.
+	// NodesOfNamespace is the number of nodes on which the refusals of one namespace are used at a time:
+	// those with the most.
 	NodesOfNamespace = 4
 )
 
@@ -35,18 +35,18 @@ type Refusal struct {
 	At                      time.Time
 }
 
-// Counts reports whether the refusal counts still.
+// Counts reports whether the refusal is within Window.
 func (r *Refusal) Counts(now time.Time) bool { return now.Before(r.At.Add(Window)) }
 
 // Mark is a node whose kubelet refuses pods.
 type Mark struct {
 	Node   string
 	Pods   int       // refused within Window
-	Reason string    // of the last
+	Reason string    // of the last refusal
 	Until  time.Time // when fewer than Enough are left, if no more come
 }
 
-// String says what the node's kubelet did.
+// String returns the refusals of the node's kubelet as a sentence.
 func (m *Mark) String() string {
 	return "kubelet refused " + strconv.Itoa(m.Pods) + " pods with GPUs within 5 minutes, the last with " + m.Reason + ": other nodes are preferred"
 }
@@ -60,7 +60,7 @@ func (m Marks) Has(node string, now time.Time) bool {
 	return ok && now.Before(mark.Until)
 }
 
-// Of returns the marks that refusals make, each of another pod.
+// Of returns the marks that result from refusals, each of another pod.
 func Of(refused []Refusal, now time.Time) Marks {
 	byNamespace := map[string]map[string][]Refusal{}
 	for _, r := range refused {
@@ -95,16 +95,16 @@ func Of(refused []Refusal, now time.Time) Marks {
 	return out
 }
 
-// ReasonOf is why kubelet refused to admit a pod; empty if it did not, or if the reason may lie in the
-// pod. Nobody but kubelet, and who may write the status of pods, writes these reasons: what the pod's
-// own containers do is no refusal.
+// ReasonOf returns why kubelet refused to admit a pod; empty if it did not, or if the reason may lie in
+// the pod. Only kubelet, and users who may write pod status, write these reasons: a failure of the pod's
+// own containers is no refusal.
 func ReasonOf(p *v1.Pod) string {
 	reason := p.Status.Reason
 	if p.Status.Phase != v1.PodFailed || p.Spec.NodeName == "" {
 		return ""
 	}
-	// CPU, memory and the number of pods are not about devices, and have no domain in their names.
-	// A node may write any text of any length.
+	// CPU, memory and the number of pods are not about devices, and have no domain in their names. A node may
+	// write any text of any length.
 	resource, ok := strings.CutPrefix(reason, "OutOf")
 	if ok && strings.Contains(resource, "/") && len(validation.IsQualifiedName(resource)) == 0 || reason == "UnexpectedAdmissionError" {
 		return reason
@@ -112,7 +112,7 @@ func ReasonOf(p *v1.Pod) string {
 	return ""
 }
 
-// Seen are the refusals that a cluster's pods show: of those whose GPUs were chosen for the node.
+// Seen returns the refusals among a cluster's pods: of those whose GPUs were chosen for the node.
 func Seen(pods []v1.Pod) (out []Refusal) {
 	for i := range pods {
 		p := &pods[i]
@@ -128,8 +128,8 @@ func Seen(pods []v1.Pod) (out []Refusal) {
 	return out
 }
 
-// Dates returns what of a pod's managed fields Seen reads: when its status was written. nil if the pod
-// was not refused.
+// Dates returns the part of a pod's managed fields that Seen reads: when its status was written. nil if
+// the pod was not refused.
 func Dates(p *v1.Pod) (out []metav1.ManagedFieldsEntry) {
 	if ReasonOf(p) == "" {
 		return nil
@@ -142,11 +142,11 @@ func Dates(p *v1.Pod) (out []metav1.ManagedFieldsEntry) {
 	return out
 }
 
-// statusWrite is the subresource of managed fields that somebody wrote into the status.
+// statusWrite is the subresource of managed fields for a write to the status.
 const statusWrite = "status"
 
-// writtenAt is when the pod's status was last written, by the API server's clock, since nodes have
-// others; when the pod was made if that is not known.
+// writtenAt returns when the pod's status was last written, by the API server's clock, since nodes have
+// others; the pod's creation time if that is not known.
 func writtenAt(p *v1.Pod) time.Time {
 	at := p.CreationTimestamp.Time
 	for i := range p.ManagedFields {

@@ -23,7 +23,7 @@ import (
 
 var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// many are refusals of a node, each of another pod, so many ago.
+// many are refusals of a node, each of another pod, at the given ages.
 func many(namespace, node string, ages ...time.Duration) (out []Refusal) {
 	for i, age := range ages {
 		out = append(out, Refusal{
@@ -33,7 +33,7 @@ func many(namespace, node string, ages ...time.Duration) (out []Refusal) {
 	return out
 }
 
-// TestMarks: which nodes refusals mark, and until when.
+// TestMarks: which nodes are marked for refusals, and until when.
 func TestMarks(t *testing.T) {
 	tests := map[string]struct {
 		refused []Refusal
@@ -85,7 +85,7 @@ func failed(uid, namespace, node, reason string) *v1.Pod {
 	return p
 }
 
-// TestReasons: which ends of a pod are refusals of its node's devices.
+// TestReasons: which failures of a pod are refusals for its node's devices.
 func TestReasons(t *testing.T) {
 	tests := map[string]struct {
 		phase        v1.PodPhase
@@ -116,8 +116,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestSeen: of a cluster's pods those count whose GPUs were chosen for this pod on this node, at the time
-// at which the API server was told.
+// TestSeen: only pods whose GPUs were chosen for this pod on this node are used, at the time at which the
+// API server received the status.
 func TestSeen(t *testing.T) {
 	chosen := func(p *v1.Pod, uid types.UID, node string) *v1.Pod {
 		a := &allocation.Allocation{
@@ -154,7 +154,7 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// TestTable: what a scheduler process takes for a refusal, and how long a mark lasts.
+// TestTable: which pods a scheduler process records as refused, and how long a mark lasts.
 func TestTable(t *testing.T) {
 	type step struct {
 		after time.Duration
@@ -218,7 +218,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestReadingAllocates: to ask for the marks of a node allocates nothing.
+// TestReadingAllocates: reading the marks of a node allocates nothing.
 func TestReadingAllocates(t *testing.T) {
 	table := NewTable(clocktesting.NewFakePassiveClock(now), nil)
 	for i := range 3 {
@@ -234,7 +234,7 @@ func TestReadingAllocates(t *testing.T) {
 	}
 }
 
-// TestStrip: what is kept of a failed pod is all that is read.
+// TestStrip: a stripped failed pod keeps all fields that are read.
 func TestStrip(t *testing.T) {
 	p := failed("p", "team", "n", "OutOfnvidia.com/gpu")
 	p.Labels = map[string]string{"large": "object"}

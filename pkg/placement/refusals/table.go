@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// maxOfNode is how many refusals of one namespace are kept for one node, the last ones.
+	// maxOfNode is the number of refusals of one namespace that are kept for one node, the last ones.
 	maxOfNode = 16
-	// maxRefusals is how many are kept in all.
+	// maxRefusals is the number kept in all.
 	maxRefusals = 4096
 )
 
-// Table has the marks of a scheduler process. A pod counts only if this process sent it to the node.
-// It may be used at any time and under any lock; reading the marks waits for nobody and allocates
+// Table holds the marks of a scheduler process. A pod is included only if this process sent it to the
+// node. It may be used at any time and under any lock; reading the marks takes no lock and allocates
 // nothing.
 type Table struct {
 	clock  clock.PassiveClock
@@ -30,14 +30,14 @@ type Table struct {
 	marks  atomic.Pointer[Marks]
 
 	mu sync.Mutex // guards all below
-	// sent are the pods that were sent to nodes since turned, and before those of the Window before.
+	// sent are the pods that were sent to nodes since turned, and before those of the previous Window.
 	sent, before map[types.UID]string
 	turned       time.Time
 	refused      []Refusal // of the last Window, in the order in which they came
 }
 
-// NewTable returns a Table without marks. marked is told of each node when it becomes marked, without
-// any lock.
+// NewTable returns a Table without marks. It calls marked for each node that becomes marked, holding no
+// lock.
 func NewTable(clk clock.PassiveClock, marked func(Mark)) *Table {
 	return &Table{clock: clk, marked: marked, sent: map[types.UID]string{}, turned: clk.Now()}
 }
@@ -81,7 +81,7 @@ func (t *Table) load() Marks {
 	return nil
 }
 
-// Sent takes note that a pod with GPUs is about to be bound to a node.
+// Sent records that a pod with GPUs is about to be bound to a node.
 func (t *Table) Sent(pod types.UID, node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *Table) turn() {
 	t.sent, t.turned = map[types.UID]string{}, t.clock.Now()
 }
 
-// See takes note of a pod that has failed.
+// See records the refusal if a failed pod is one.
 func (t *Table) See(p *v1.Pod) {
 	reason := ReasonOf(p)
 	if reason == "" {
@@ -113,7 +113,7 @@ func (t *Table) See(p *v1.Pod) {
 	}
 }
 
-// count counts a refusal and reports whether the node is marked by it and was not before.
+// count records a refusal and reports whether the node is marked by it and was not before.
 func (t *Table) count(p *v1.Pod, reason string) (m Mark, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,7 +150,7 @@ func (t *Table) bound(added *Refusal) {
 	}
 }
 
-// Strip leaves of a pod what See reads.
+// Strip reduces a pod to the fields that See reads.
 func Strip(obj any) (any, error) {
 	p, ok := obj.(*v1.Pod)
 	if !ok {

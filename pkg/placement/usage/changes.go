@@ -12,15 +12,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 )
 
-// Roomier reports whether a node's new topology may let in a pod that the old one
-// kept out. What agents write most often does not: kubelet recorded one more pod.
-// To wake every waiting pod for that would cost more than to schedule it.
+// Roomier reports whether a node's new topology may let in a pod that the old one kept out. The most
+// frequent writes of agents do not: kubelet recorded one more pod. Waking every waiting pod for those
+// would cost more than scheduling it.
 func (n *Node) Roomier(old *Node) bool {
 	return n.NodeUID != old.NodeUID || n.rebuilt(old) || n.released(old) || n.met(old) || n.unpinned(old)
 }
 
-// rebuilt reports whether the machine is another: its devices or NUMA nodes, or a
-// device is healthy again, or no longer degraded.
+// rebuilt reports whether the machine changed: its devices or NUMA nodes, or a device is healthy again, or
+// no longer degraded.
 func (n *Node) rebuilt(old *Node) bool {
 	sameAccel := func(a, b *Accel) bool {
 		return a.Resource == b.Resource && a.Tables.Class() == b.Tables.Class() && a.Kind == b.Kind && a.Healthy&^b.Healthy == 0 &&
@@ -46,9 +46,9 @@ func (n *Node) released(old *Node) bool {
 	return false
 }
 
-// met reports whether the GPUs of a pod of another scheduler are known that were not:
-// pods that need to know may use the others now. Where kubelet may refuse pods, its
-// admission of one also ends the wait of those that must not come before it.
+// met reports whether the GPUs of a pod of another scheduler have become known: pods that need known GPUs
+// may use the others now. Where kubelet may refuse pods, its admission of one also ends the wait of those
+// that must not come before it.
 func (n *Node) met(old *Node) bool {
 	strict := n.Kubelet != nil && n.Kubelet.mayRefuse()
 	for uid, recs := range n.Records {
@@ -66,8 +66,8 @@ func (n *Node) recordsGPU(uid types.UID, resource, id string) bool {
 	})
 }
 
-// unpinned reports whether kubelet decides otherwise than before, or has taken back
-// exclusive CPUs or memory.
+// unpinned reports whether kubelet has other settings than before, or has taken back exclusive CPUs or
+// memory.
 func (n *Node) unpinned(old *Node) bool {
 	if n.Settings != old.Settings || !slices.Equal(n.ReservedCPUs, old.ReservedCPUs) {
 		return true
@@ -89,7 +89,7 @@ func (n *Node) unpinned(old *Node) bool {
 	})
 }
 
-// Freer reports whether something is free that was not, of the same topology.
+// Freer reports whether a resource is free that was not, of the same topology.
 func (u *Usage) Freer(old *Usage) bool {
 	for i := range u.Used {
 		if old.Used[i]&^u.Used[i] != 0 || u.Counted[i] < old.Counted[i] || old.Foreign[i] && !u.Foreign[i] {

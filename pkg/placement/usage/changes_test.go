@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// TestRoomier: what of a node's new topology may let a pod in, where kubelet had recorded GPU 1 for a
+// TestRoomier: which changes of a node's topology may let a pod in, where kubelet had recorded GPU 1 for a
 // pod, GPU 2 was degraded and GPU 3 unhealthy.
 func TestRoomier(t *testing.T) {
 	tests := map[string]struct {
@@ -50,7 +50,7 @@ func TestRoomier(t *testing.T) {
 	}
 }
 
-// TestFreer: what of a node's usage lets a pod in.
+// TestFreer: which changes of a node's usage let a pod in.
 func TestFreer(t *testing.T) {
 	tests := map[string]struct {
 		change func(u *Usage)

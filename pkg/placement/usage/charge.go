@@ -15,38 +15,37 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// charging is one computation of a node's usage: every pod is charged for its
-// devices, CPUs and memory where these are known to be. The input is handed to it with
-// each call and not kept, so that neither has to be allocated.
+// charging is one computation of a node's usage: every pod is charged for its devices, CPUs and memory on
+// the NUMA nodes where these are known to be. The input is passed to each call and not kept, so that
+// neither has to be allocated.
 type charging struct {
 	u *Usage
-	// unadmitted are pods with exclusive CPUs or memory that kubelet's published account
-	// may not have yet.
+	// unadmitted are pods with exclusive CPUs or memory that may not be in kubelet's published account yet.
 	unadmitted []unadmitted
-	// counted are the exclusive CPUs of those that it should have.
+	// counted is the number of exclusive CPUs of the pods that should be in it.
 	counted int
-	// returned are those of pods that a dry run took out.
+	// returned are the exclusive CPUs of pods that a dry run took out.
 	returned []nvtopo.CPUSet
 }
 
-// unadmitted is one of them; kubelet will admit it as it does a new pod.
+// unadmitted is a pod that kubelet will admit like a new one.
 type unadmitted struct {
 	pod   *kubeletadmission.Pod
-	alloc *allocation.Allocation // nil if nobody chose for it
+	alloc *allocation.Allocation // nil if none was chosen for it
 	names []string               // of its containers
 	since time.Time
-	// begun: kubelet has admitted it, so the account has it unless it is old.
+	// begun: kubelet has admitted it, so it is in the account unless the account is old.
 	begun bool
 	cpus  int
 }
 
-// addPod charges one pod of the node: its reservations and the annotation that this copy
-// of it shows, else the one in the informer's store, in union with kubelet's record; a
-// pod that has none of them is only counted.
+// addPod charges one pod of the node: its assumed allocations and the annotation of this copy of it, or
+// else of the one in the informer's store, in union with kubelet's record; a pod with none of them is
+// untracked.
 func (c *charging) addPod(in *Input, pods Pods, at int) {
 	u, pod := c.u, pods.Pod(at)
-	// A pod that is being resized counts with what it still holds, as it does for
-	// the scheduler, which computed this when it put the pod on the node.
+	// A pod that is being resized is charged for the amounts that it still holds, as in the scheduler, which
+	// computed this when it put the pod on the node.
 	requests := pods.Requests(at)
 	p := share{milliCPU: podrequest.BoundedAmount(requests.GetMilliCPU()), memory: podrequest.BoundedAmount(requests.GetMemory())}
 	p.wanted = p.milliCPU
@@ -56,7 +55,7 @@ func (c *charging) addPod(in *Input, pods Pods, at int) {
 		}
 	}
 	recs, recorded := u.Node.Records[pod.UID]
-	// Beside a reservation, not instead: that may be of a second attempt, made while the
+	// In addition to an assumed allocation, not instead: that may be of a second attempt, made while the
 	// first, believed lost, was carried out after all.
 	a := in.Reader.Allocation(pod, u.Node.Name)
 	if a == nil && p.alloc == nil {
@@ -80,8 +79,7 @@ func (c *charging) addPod(in *Input, pods Pods, at int) {
 	}
 	for i, accel := range u.Node.Accels {
 		n := podrequest.BoundedCount(requests.GetScalarResources()[v1.ResourceName(accel.Resource)])
-		// An annotation may name fewer than the pod has: the rest may stand in a field
-		// of a later release.
+		// An annotation may name fewer devices than the pod has: the rest may be in a field of a later release.
 		n -= max(p.alloc.Count(accel.Resource), a.Count(accel.Resource))
 		if n > 0 {
 			n -= RecordedGPUs(recs, accel.Resource)
@@ -95,8 +93,8 @@ func (c *charging) addPod(in *Input, pods Pods, at int) {
 	}
 }
 
-// elsewhere finds the allocation of a pod of which the snapshot shows none: what is
-// held for it if it is nominated only, else what the informer's store has.
+// elsewhere returns the allocation of a pod that has none in the snapshot: the nominated one if it is only
+// nominated, else that of the informer's store.
 func (c *charging) elsewhere(r Reader, pod *v1.Pod) *allocation.Allocation {
 	if pod.Spec.NodeName == "" {
 		return r.Nominated(pod.UID)
@@ -109,15 +107,15 @@ func (c *charging) elsewhere(r Reader, pod *v1.Pod) *allocation.Allocation {
 	return r.Allocation(stored, c.u.Node.Name)
 }
 
-// share is what of a pod is still to be charged.
+// share is the part of a pod that is still to be charged.
 type share struct {
 	milliCPU, memory int64
-	wanted           int64                  // CPU the pod asks for in all
-	alloc            *allocation.Allocation // what was chosen for it, if anything
+	wanted           int64                  // the pod's whole CPU request
+	alloc            *allocation.Allocation // the allocation chosen for it, or nil
 	known            bool                   // some of it has been charged
 }
 
-// addReservation charges a reservation whose pod is not on the node yet.
+// addReservation charges an assumed allocation whose pod is not on the node yet.
 func (c *charging) addReservation(r *Reservation) {
 	p := share{milliCPU: r.Request.MilliCPU, memory: r.Request.Memory, wanted: r.Request.MilliCPU, alloc: r.Allocation}
 	if k := c.u.Node.Kubelet; k != nil {
@@ -133,8 +131,8 @@ func (c *charging) addReservation(r *Reservation) {
 	c.u.addAllocation(r.Allocation, &p)
 }
 
-// expect leaves out of a pod's share what kubelet's account has or will have, and
-// notes a pod that kubelet has yet to admit.
+// expect removes from a pod's share the amounts in kubelet's account, now or later, and records a pod that
+// kubelet has yet to admit.
 func (c *charging) expect(pod *v1.Pod, p *share, recorded bool) {
 	k := c.u.Node.Kubelet
 	pinned := k.Pins() && podrequest.GetsExclusive(pod)
@@ -172,7 +170,7 @@ func (c *charging) expectPinned(pod *v1.Pod, r *podrequest.Request, admitted *ku
 	c.unadmitted = append(c.unadmitted, l)
 }
 
-// victim gives back the exclusive CPUs of a pod that is recorded but not here.
+// victim returns the exclusive CPUs of a pod that is recorded but was taken out by a dry run.
 func (c *charging) victim(here Pods, uid types.UID, recs []Record) {
 	if k := c.u.Node.Kubelet; k == nil || !k.pinsCPUs || has(here, uid) {
 		return
@@ -182,8 +180,8 @@ func (c *charging) victim(here Pods, uid types.UID, recs []Record) {
 	}
 }
 
-// settle ends the computation: what kubelet will set aside for unadmitted pods is taken
-// as it would, in the order in which they came.
+// settle ends the computation: it takes the resources that kubelet will set aside for unadmitted pods, as
+// kubelet would, in the order of their arrival.
 func (c *charging) settle() {
 	u, k := c.u, c.u.Node.Kubelet
 	if k == nil {
@@ -197,8 +195,7 @@ func (c *charging) settle() {
 		state.Free[i] = a.Healthy &^ c.recordedMask(i)
 	}
 	slices.SortStableFunc(c.unadmitted, func(a, b unadmitted) int { return a.since.Compare(b.since) })
-	// An account that has fewer CPUs than the pods it should have is old: the last of
-	// them are not in it.
+	// An account with fewer CPUs than those of its pods is old: the last pods are not in it.
 	missing := 0
 	if k.pinsCPUs {
 		missing = c.counted - len(k.exclusive)
@@ -229,7 +226,7 @@ func (c *charging) settle() {
 	}
 }
 
-// recordedMask are the GPUs of an accelerator that kubelet has recorded.
+// recordedMask returns the GPUs of an accelerator in kubelet's records.
 func (c *charging) recordedMask(i int) (m nvtopo.Mask) {
 	a := c.u.Node.Accels[i]
 	for _, recs := range c.u.Node.Records {
@@ -243,8 +240,8 @@ func (c *charging) recordedMask(i int) (m nvtopo.Mask) {
 	return m & c.u.Used[i]
 }
 
-// addAllocation charges one choice for a pod. A cpuset wider than the pod's request
-// is the agent's, which all pods of its NUMA nodes share.
+// addAllocation charges one allocation of a pod. A cpuset wider than the pod's request is the agent's,
+// which all pods of its NUMA nodes share.
 func (u *Usage) addAllocation(a *allocation.Allocation, p *share) {
 	for i, accel := range u.Node.Accels {
 		u.Used[i] |= a.Mask(accel.Resource, accel.Graph)
@@ -257,7 +254,7 @@ func (u *Usage) addAllocation(a *allocation.Allocation, p *share) {
 		u.Taken = append(u.Taken, cpus)
 	}
 	u.charge(a.NUMANodes, cpus, p.milliCPU, p.memory)
-	p.milliCPU, p.memory = 0, 0 // several choices for one pod hold its CPUs once
+	p.milliCPU, p.memory = 0, 0 // several allocations of one pod hold its CPUs once
 	p.known = true
 }
 
@@ -272,7 +269,7 @@ func (u *Usage) addRecorded(recs []Record) {
 	}
 }
 
-// RecordedGPUs counts the distinct GPUs that kubelet recorded for a pod.
+// RecordedGPUs counts the distinct GPUs in kubelet's records of a pod.
 func RecordedGPUs(recs []Record, resource string) int {
 	var all []string
 	for _, r := range recs {
@@ -284,8 +281,8 @@ func RecordedGPUs(recs []Record, resource string) int {
 	return len(slices.Compact(all))
 }
 
-// chargeRecorded puts the CPU and memory of a pod that nobody of ours chose for
-// where its containers are confined to, or else on every NUMA node.
+// chargeRecorded charges the CPU and memory of a pod without an allocation to the NUMA nodes that its
+// containers are confined to, or else to every NUMA node.
 func (u *Usage) chargeRecorded(recs []Record, p *share) {
 	var nodes []int
 	for _, r := range recs {
@@ -302,13 +299,13 @@ func (u *Usage) chargeRecorded(recs []Record, p *share) {
 	u.charge(nodes, nil, p.milliCPU, p.memory)
 }
 
-// leastLeft stands for any debt: sums stay inside an int64.
+// leastLeft is the lower bound of a negative balance: sums stay inside an int64.
 const leastLeft = -1 << 60
 
 func spend(left *int64, n int64) { *left = max(*left-podrequest.BoundedAmount(n), leastLeft) }
 
-// charge puts a pod's CPU and memory on its own NUMA nodes: CPU where its
-// cpuset lies, the rest in equal parts, rounded up; without own nodes on all.
+// charge charges a pod's CPU and memory to its own NUMA nodes: CPU according to its cpuset, the rest in
+// equal parts, rounded up; without own nodes to all.
 func (u *Usage) charge(nodes []int, cpus nvtopo.CPUSet, milliCPU, memory int64) {
 	if len(nodes) == 0 {
 		u.chargeEverywhere(milliCPU, memory)
@@ -331,7 +328,7 @@ func (u *Usage) charge(nodes []int, cpus nvtopo.CPUSet, milliCPU, memory int64) 
 	}
 }
 
-// chargeEverywhere charges every NUMA node: nobody knows where the pod sits.
+// chargeEverywhere charges every NUMA node: it is not known on which the pod runs.
 func (u *Usage) chargeEverywhere(milliCPU, memory int64) {
 	for i := range u.NUMA {
 		spend(&u.NUMA[i].MilliCPU, milliCPU)

@@ -25,7 +25,8 @@ func (bigRequest) GetMilliCPU() int64                            { return 1001 }
 func (bigRequest) GetMemory() int64                              { return 3 }
 func (bigRequest) GetScalarResources() map[v1.ResourceName]int64 { return nil }
 
-// TestCharge: what the first two NUMA nodes have less of, for one pod that is known in several ways.
+// TestCharge: how much is subtracted from the first two NUMA nodes for one pod that is known in several
+// ways.
 func TestCharge(t *testing.T) {
 	both := func(n *Node) *allocation.Allocation {
 		a := n.choice("p")

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// Requests are what the scheduler counts a pod with.
+// Requests are the amounts that the scheduler charges for a pod.
 type Requests interface {
 	GetMilliCPU() int64
 	GetMemory() int64 // bytes
@@ -28,47 +28,46 @@ type Pods interface {
 	Requests(i int) Requests
 }
 
-// Reservation is a choice that is on its way to its pod.
+// Reservation is an assumed allocation with its pod's request.
 type Reservation struct {
 	UID        types.UID
 	Allocation *allocation.Allocation
 	Request    *podrequest.Request
 }
 
-// Reader tells what is known of single pods.
+// Reader looks up single pods.
 type Reader interface {
-	// Allocation is what this copy of a pod carries if it is the pod's own on the node, or nil.
+	// Allocation returns the allocation on this copy of a pod if it is the pod's own on the node, or nil.
 	Allocation(pod *v1.Pod, node string) *allocation.Allocation
-	// Stored is the informer's copy of a pod, or nil.
+	// Stored returns the informer's copy of a pod, or nil.
 	Stored(pod *v1.Pod) *v1.Pod
-	// Nominated is what is kept on the node for a pod that is nominated for it, or nil.
+	// Nominated returns the allocation kept on the node for a pod that is nominated for it, or nil.
 	Nominated(uid types.UID) *allocation.Allocation
 }
 
-// Input is what the usage of a node is computed from. Whoever makes one reads the
-// reservations first: one is dropped only when what replaces it can be read.
+// Input is the data from which the usage of a node is computed. Its maker reads the reservations first:
+// one is dropped only when its replacement can be read.
 type Input struct {
 	Node *Node
 	Now  time.Time
-	// Generation and Revision are of what was read, for whoever remembers the usage.
+	// Generation and Revision are of the read data, for callers that cache the usage.
 	Generation int64
 	Revision   uint64
-	// Pods are on the node. Listed, which may be nil, are those that the scheduling cycle has
-	// there. A pod that is only in Listed was taken out by a dry run: its reservations and
-	// records do not count.
+	// Pods are on the node. Listed, which may be nil, are those that the scheduling cycle has on it. A pod
+	// that is only in Listed was taken out by a dry run: its reservations and records are ignored.
 	Pods, Listed Pods
 	Reservations []Reservation
 	Reader       Reader
-	// Retried is the pod whose own reservations do not count; empty for none.
+	// Retried is the pod whose own reservations are ignored; empty for none.
 	Retried types.UID
-	// Allocatable, if not nil, is what the node's kubelet offers: what the graph has free beyond the
-	// number that pods leave of it is not. The scheduler needs none: the stock plugin counts by number.
+	// Allocatable, if not nil, are the resources that the node's kubelet offers: devices beyond the number
+	// that its pods leave are not free. The scheduler needs none: the stock plugin compares numbers.
 	Allocatable *Amounts
-	// Released, if not nil, names pods that are gone and whose records do not count.
+	// Released, if not nil, reports pods that are gone and whose records are ignored.
 	Released func(types.UID) bool
 }
 
-// Compute returns what is used on a node.
+// Compute returns the usage of a node.
 func Compute(in *Input) *Usage {
 	n := in.Node
 	if in.Pods.Len() == 0 && len(in.Reservations) == 0 && len(n.Records) == 0 && in.Allocatable == nil {
@@ -90,7 +89,7 @@ func Compute(in *Input) *Usage {
 	return &u
 }
 
-// Alone is what one of some pods uses on the node of an input, as if it were there alone.
+// Alone returns the usage of the input's node by one of some pods, as if it were the only one.
 func Alone(in *Input, pods Pods, i int) Usage {
 	u := nothingCharged(in.Node)
 	c := charging{u: &u}
@@ -98,7 +97,7 @@ func Alone(in *Input, pods Pods, i int) Usage {
 	return u
 }
 
-// nothingCharged is the node before the first pod is charged.
+// nothingCharged returns the usage of the node before the first pod is charged.
 func nothingCharged(n *Node) Usage {
 	return Usage{
 		Node: n, Used: make([]nvtopo.Mask, len(n.Accels)), Counted: make([]int, len(n.Accels)), Foreign: make([]bool, len(n.Accels)),
@@ -119,8 +118,8 @@ func has(pods Pods, uid types.UID) bool {
 	return false
 }
 
-// addUnlisted charges the reservations and records of pods that are not on the node, and
-// were not taken out by a dry run.
+// addUnlisted charges the reservations and records of pods that are not on the node, and were not taken
+// out by a dry run.
 func (c *charging) addUnlisted(in *Input) {
 	u, n := c.u, c.u.Node
 	if len(in.Reservations) == 0 && len(n.Records) == 0 {
@@ -142,7 +141,7 @@ func (c *charging) addUnlisted(in *Input) {
 		if in.Released != nil && in.Released(uid) {
 			continue
 		}
-		if u.AgentLived { // a dead one would keep them used for ever
+		if u.AgentLived { // a dead agent would keep them used for ever
 			u.addRecorded(recs)
 		}
 	}

@@ -23,7 +23,7 @@ const gpu = "nvidia.com/gpu"
 
 var now = time.Unix(1_700_000_000, 0)
 
-// testNode is a node of four GPUs whose agent is heard of, or not.
+// testNode is a node of four GPUs whose agent is alive, or not.
 func testNode(t *testing.T, agent bool) *Node {
 	t.Helper()
 	m, err := machine.Lookup("a100-pcie-4-bridged")
@@ -90,7 +90,7 @@ func (p pods) Len() int              { return len(p) }
 func (p pods) Pod(i int) *v1.Pod     { return p[i] }
 func (p pods) Requests(int) Requests { return asked(2) }
 
-// told has what pods carry, here or in the informer's store.
+// told has the allocations of pods, on this copy or in the informer's store.
 type told struct {
 	carried, stored map[types.UID]*allocation.Allocation
 }

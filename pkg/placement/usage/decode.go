@@ -15,22 +15,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Decoder reads parts of Nodes from what is published. Hashes that it makes are equal for equal
-// things within one Decoder.
+// Decoder builds parts of Nodes from published objects. Its hashes are equal for equal content within one
+// Decoder.
 type Decoder struct{ seed maphash.Seed }
 
-// NewDecoder returns a Decoder with hashes of its own.
+// NewDecoder returns a Decoder with its own hash seed.
 func NewDecoder() Decoder { return Decoder{seed: maphash.MakeSeed()} }
 
-// Accel is the accelerators of a resource with the tables of their graph.
+// Accel returns the accelerators of a resource with the tables of their graph.
 func (d Decoder) Accel(resource string, tables *nvtopo.Tables) *Accel {
 	g := tables.Graph()
 	return &Accel{Resource: resource, Graph: g, Tables: tables, Healthy: g.Healthy(), Degraded: g.Degraded(), Kind: d.kindOf(g)}
 }
 
-// ReadNode reads a whole object, for somebody who keeps no earlier version of it. The error says
-// that its graphs cannot be read. Of the rest what cannot be read is left out, as the scheduler
-// does. The Leases of its exporter and agent are for the caller to know.
+// ReadNode reads a whole object, for callers that keep no earlier version of it. It fails if its graphs
+// cannot be read. Other parts that cannot be read are left out, as in the scheduler. The caller provides
+// the Leases of its exporter and agent.
 func (d Decoder) ReadNode(reader *v1alpha1.Reader, registry *nvtopo.Registry, t *v1alpha1.NodeGPUTopology, exporter, agent *nodelease.Expiry) (*Node, error) {
 	graphs, numa, err := reader.Read(t)
 	if err != nil {
@@ -52,7 +52,7 @@ func (d Decoder) ReadNode(reader *v1alpha1.Reader, registry *nvtopo.Registry, t 
 	return n, nil
 }
 
-// kindOf sums up what a request may ask of single devices: models and memory, which are not
+// kindOf hashes the properties of single devices that a request may name: models and memory, which are not
 // part of a graph's class.
 func (d Decoder) kindOf(g *nvtopo.Graph) uint64 {
 	var h maphash.Hash
@@ -64,8 +64,8 @@ func (d Decoder) kindOf(g *nvtopo.Graph) uint64 {
 	return h.Sum64()
 }
 
-// ReadKubelet reads how the node's kubelet decides, nil where that is not known. On an error
-// nothing is known.
+// ReadKubelet reads the settings of the node's kubelet, nil where they are not known. On an error none are
+// known.
 func (d Decoder) ReadKubelet(n *Node, k *v1alpha1.Kubelet) (err error) {
 	n.Settings, n.StaticCPUs, n.KubeletPolicy, n.ReservedCPUs, n.Kubelet = "", false, nvtopo.PolicyNone, nil, nil
 	if k == nil {
@@ -94,8 +94,8 @@ func (d Decoder) ReadKubelet(n *Node, k *v1alpha1.Kubelet) (err error) {
 	return nil
 }
 
-// ReadRecords reads what kubelet recorded. GPUs count whatever else is wrong with an entry;
-// CPUs that cannot be read are as good as none.
+// ReadRecords reads kubelet's records. GPUs are used even if the rest of an entry is wrong; CPUs that
+// cannot be read are ignored.
 func ReadRecords(n *Node, obj *v1alpha1.NodeGPUTopology) (wrong []error) {
 	var lists v1alpha1.CPULists
 	for i := range obj.Status.Allocations {

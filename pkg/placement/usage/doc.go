@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage says what is used on a node: from its topology, its pods, kubelet's records
-// and the choices that are on their way. It takes data and returns data, holds no lock, and
-// remembers nothing: whoever asks again gets the answer from the same sources.
+// Package usage computes the usage of a node from its topology, its pods, kubelet's records and the
+// assumed allocations. It takes data and returns data, holds no lock, and keeps no state: equal input
+// gives an equal result.
 package usage

@@ -13,23 +13,23 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 )
 
-// Kubelet is what is known of a node's kubelet beside the graph: how it decides,
-// and its account of exclusive CPUs and memory as last published. Immutable.
+// Kubelet is a node's kubelet beside the graph: its settings, and its last published account of exclusive
+// CPUs and memory. Immutable.
 type Kubelet struct {
 	Machine *kubeletadmission.Machine
-	empty   kubeletadmission.State // nothing given to anybody
+	empty   kubeletadmission.State // with nothing allocated
 	account kubeletadmission.State // as published
-	// exclusive are the CPUs that single containers have now.
+	// exclusive are the CPUs that are exclusive to single containers now.
 	exclusive nvtopo.CPUSet
 	memory    map[int]kubeletadmission.Memory // NUMA node id -> the memory manager's account
-	Kind      uint64                          // equal for kubelets that decide alike on one machine
+	Kind      uint64                          // equal for kubelets with equal decisions on one machine
 	// pinsCPUs and pinsMemory: Guaranteed pods' CPUs and memory are in the account.
 	pinsCPUs, pinsMemory bool
 }
 
-// deviceNodesFrom is the first kubelet whose device hints name only NUMA nodes that have such
-// devices (kubernetes#138244). A distribution may have the same change in an older one, which is then
-// predicted wrongly.
+// deviceNodesFrom is the first kubelet whose device hints name only NUMA nodes that have such devices
+// (kubernetes#138244). A distribution may have the same change in an older one, which is then predicted
+// wrongly.
 var deviceNodesFrom = version.MajorMinor(1, 36)
 
 // deviceNodes reports whether the kubelet's device hints name only NUMA nodes that have such devices.
@@ -39,12 +39,12 @@ func deviceNodes(k *v1alpha1.Kubelet) bool {
 	return err == nil && v.AtLeast(deviceNodesFrom)
 }
 
-// sameSocket is the SLIT distance from which on two NUMA nodes are taken to be on
-// different processors: firmware gives neighbours on one 11 or 12, others 20 to 32.
+// sameSocket is the SLIT distance from which on two NUMA nodes are assumed to be on different processors:
+// firmware gives neighbours on one 11 or 12, others 20 to 32.
 const sameSocket = 20
 
-// NewKubelet reads status.kubelet; nil where kubelet aligns nothing, and where its choice cannot be
-// predicted, by its options or because its exclusive CPUs are not known (Tighten then has to do).
+// NewKubelet reads status.kubelet; it returns nil if kubelet aligns nothing, and if its decision cannot be
+// predicted, because of its options or because its exclusive CPUs are not known (Tighten is used instead).
 func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 	exclusive, err := nvtopo.ParseCPUList(k.ExclusiveCPUs)
 	if err != nil {
@@ -56,7 +56,7 @@ func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 	}
 	out := &Kubelet{exclusive: exclusive, pinsCPUs: n.StaticCPUs, pinsMemory: k.MemoryManagerPolicy == "Static" && len(k.Memory) > 0}
 	if n.StaticCPUs && k.ExclusiveCPUsProblem != "" {
-		return nil, nil // the pods' requests are all that is known of their CPUs
+		return nil, nil // only the pods' requests are known of their CPUs
 	}
 	machine, err := kubeletadmission.New(&kubeletadmission.Config{
 		Policy: policy, PodScope: k.Scope == "pod", StaticCPUs: n.StaticCPUs, StaticMemory: out.pinsMemory,
@@ -90,7 +90,7 @@ func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 	return out, nil
 }
 
-// emptied is the kubelet once it has taken everything back.
+// emptied returns the kubelet with nothing allocated.
 func (k *Kubelet) emptied() *Kubelet {
 	out := *k
 	out.account, out.exclusive, out.memory = k.empty, nil, map[int]kubeletadmission.Memory{}
@@ -100,14 +100,13 @@ func (k *Kubelet) emptied() *Kubelet {
 	return &out
 }
 
-// Pins reports whether the account says which CPUs or memory Guaranteed pods have.
+// Pins reports whether the account has the CPUs or memory of Guaranteed pods.
 func (k *Kubelet) Pins() bool { return k != nil && (k.pinsCPUs || k.pinsMemory) }
 
-// mayRefuse reports whether the order in which pods come may matter for whom kubelet
-// admits.
+// mayRefuse reports whether the order of pods may decide which of them kubelet admits.
 func (k *Kubelet) mayRefuse() bool { return k.Pins() || k.Machine.Strict() }
 
-// exclude takes out of a pod's share what the account covers.
+// exclude removes from a pod's share the amounts that the account covers.
 func (k *Kubelet) exclude(pod *kubeletadmission.Pod, p *share) {
 	if k.pinsCPUs {
 		p.milliCPU = max(0, p.milliCPU-1000*int64(pod.CPUs()))
@@ -117,7 +116,7 @@ func (k *Kubelet) exclude(pod *kubeletadmission.Pod, p *share) {
 	}
 }
 
-// replay takes what kubelet will set aside for a pod it has yet to admit.
+// replay takes the resources that kubelet will set aside for a pod it has yet to admit.
 func (k *Kubelet) replay(n *Node, state *kubeletadmission.State, l *unadmitted) {
 	wish := &kubeletadmission.Wish{}
 	if l.alloc != nil {
@@ -134,11 +133,11 @@ func (k *Kubelet) replay(n *Node, state *kubeletadmission.State, l *unadmitted) 
 	if k.Machine.Replay(state, l.pod, wish) || l.alloc == nil {
 		return
 	}
-	// It was not chosen by this forecast; whatever its GPUs, its CPUs count.
+	// It was not chosen by this forecast; its CPUs are used in any case.
 	k.Machine.Replay(state, l.pod, &kubeletadmission.Wish{})
 }
 
-// left is what NUMA nodes have by the account.
+// left returns the free amounts of the NUMA nodes according to the account.
 func (k *Kubelet) left(n *Node) []NUMAFree {
 	out := slices.Clone(n.capacity)
 	for i := range out {
@@ -153,7 +152,7 @@ func (k *Kubelet) left(n *Node) []NUMAFree {
 	return out
 }
 
-// SettingsOf is equal for kubelets that decide alike.
+// SettingsOf is equal for kubelets with equal decisions.
 func SettingsOf(k *v1alpha1.Kubelet) string {
 	return fmt.Sprint(k.TopologyManagerPolicy, k.Scope, k.CPUManagerPolicy, k.MemoryManagerPolicy,
 		k.TopologyManagerOptions, k.CPUManagerOptions, k.UnalignedResources, k.TopologyManagerPolicy == "best-effort" && deviceNodes(k), k.ExclusiveCPUsProblem != "")
@@ -180,7 +179,7 @@ func admissionResources(n *Node, unaligned []string) []kubeletadmission.Resource
 		r := kubeletadmission.Resource{}
 		for i := range a.Graph.GPUs {
 			d := &a.Graph.GPUs[i]
-			if !d.MIG { // what is partitioned is not among the plugin's whole devices
+			if !d.MIG { // a partitioned GPU is not among the plugin's whole devices
 				r.All |= 1 << i
 			}
 			r.NUMA = append(r.NUMA, d.NUMANode)

@@ -10,8 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// LivePods are pods as the API server has them, with what they request: an Input for whoever
-// has no scheduling cycle.
+// LivePods are pods of the API server with their requests: the Pods of an Input outside of a scheduling
+// cycle.
 type LivePods []LivePod
 
 // LivePod is one of LivePods. Make it with NewLivePod.
@@ -20,12 +20,12 @@ type LivePod struct {
 	requests Amounts
 }
 
-// NewLivePod works out what a pod requests.
+// NewLivePod computes a pod's requests.
 func NewLivePod(p *v1.Pod) LivePod {
 	return LivePod{Object: p, requests: AmountsOf(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}))}
 }
 
-// Amounts returns what the pod requests; do not change it.
+// Amounts returns the pod's requests; do not change them.
 func (p *LivePod) Amounts() *Amounts { return &p.requests }
 
 // Len is the number of pods.
@@ -34,17 +34,17 @@ func (p LivePods) Len() int { return len(p) }
 // Pod returns the i-th pod.
 func (p LivePods) Pod(i int) *v1.Pod { return p[i].Object }
 
-// Requests returns what the i-th pod requests.
+// Requests returns the requests of the i-th pod.
 func (p LivePods) Requests(i int) Requests { return &p[i].requests }
 
-// Amounts are resources as the scheduler counts them: thousandths of a CPU, bytes, and numbers
-// of everything else.
+// Amounts are resources in the scheduler's units: thousandths of a CPU, bytes, and numbers of everything
+// else.
 type Amounts struct {
 	milliCPU, memory, storage, pods int64
 	scalars                         map[v1.ResourceName]int64
 }
 
-// AmountsOf reads a list of resources.
+// AmountsOf converts a list of resources.
 func AmountsOf(list v1.ResourceList) Amounts {
 	out := Amounts{scalars: make(map[v1.ResourceName]int64, len(list))}
 	for name, q := range list {
@@ -76,15 +76,15 @@ func (a *Amounts) GetEphemeralStorage() int64 { return a.storage }
 // GetScalarResources returns the numbers of everything else; do not change them.
 func (a *Amounts) GetScalarResources() map[v1.ResourceName]int64 { return a.scalars }
 
-// Pods is how many pods the amounts are for: of a node, how many it takes.
+// Pods returns the resource "pods": for a node, the number of pods that it takes.
 func (a *Amounts) Pods() int64 { return a.pods }
 
-// AnnotationReader says of single pods what their annotations say. It is for copies that are
-// as new as the topologies beside them, of pods that are bound.
+// AnnotationReader reads allocations from pods' annotations alone. It is for copies of bound pods that are
+// as new as the topologies used with them.
 type AnnotationReader struct{}
 
-// Allocation is the pod's own allocation on the node. A pod whose annotation cannot be read
-// counts by the number of its devices.
+// Allocation returns the pod's own allocation on the node. A pod whose annotation cannot be read has
+// untracked devices.
 func (AnnotationReader) Allocation(pod *v1.Pod, node string) *allocation.Allocation {
 	a, err := allocation.Of(pod, node)
 	if err != nil {
@@ -96,5 +96,5 @@ func (AnnotationReader) Allocation(pod *v1.Pod, node string) *allocation.Allocat
 // Stored returns nil: there is no newer copy.
 func (AnnotationReader) Stored(*v1.Pod) *v1.Pod { return nil }
 
-// Nominated returns nil: nothing is kept.
+// Nominated returns nil: no allocations are kept.
 func (AnnotationReader) Nominated(types.UID) *allocation.Allocation { return nil }

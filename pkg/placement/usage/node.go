@@ -21,23 +21,22 @@ type Accel struct {
 	Graph    *nvtopo.Graph
 	Tables   *nvtopo.Tables
 	Healthy  nvtopo.Mask
-	Degraded nvtopo.Mask // those of Healthy that are given only to pods of one device in all
+	Degraded nvtopo.Mask // the healthy ones that are given only to pods of one device in all
 
-	// Kind is equal where a request for models or memory finds the same devices.
+	// Kind is equal where a request for models or memory accepts the same devices.
 	Kind uint64
 }
 
-// Record is what the node agent says kubelet recorded for a container.
+// Record is kubelet's record of a container as the node agent published it.
 type Record struct {
-	Pod      string // namespace/name, if the agent said it
+	Pod      string // namespace/name, if published
 	Resource string
 	GPUs     []string
 	CPUs     nvtopo.CPUSet // it is confined to, if any
-	Foreign  bool          // nobody of ours chose for it
+	Foreign  bool          // nvtopo did not choose for it
 }
 
-// Node is one node's topology, and what kubelet recorded there. It is immutable but for
-// the two Leases.
+// Node is one node's topology and kubelet's records on it. It is immutable except for the two Leases.
 type Node struct {
 	Name            string
 	NodeUID         types.UID // of the Node the graph was read on
@@ -48,22 +47,22 @@ type Node struct {
 	ReservedCPUs    nvtopo.CPUSet
 	StaticCPUs      bool                   // kubelet's own CPU manager chooses CPUs
 	KubeletPolicy   nvtopo.Policy          // PolicyNone unless kubelet aligns strictly
-	Kubelet         *Kubelet               // nil while there is nothing to predict
-	Settings        string                 // how kubelet is configured, for comparison
+	Kubelet         *Kubelet               // nil if there is nothing to predict
+	Settings        string                 // kubelet's settings, for comparison
 	Layout          uint64                 // equal for machines with the same NUMA nodes, CPUs and reserved CPUs; set by Complete
-	Records         map[types.UID][]Record // pod UID -> what kubelet recorded
+	Records         map[types.UID][]Record // pod UID -> kubelet's records
 	Exporter, Agent *nodelease.Expiry
 
-	// Of the object that all this was read from: Spec is what the graph was built from, and
-	// KubeletStatus what Kubelet was. Partial: the graph is of an earlier version.
+	// The object that was read: Spec is the source of the graph, and KubeletStatus that of Kubelet. Partial:
+	// the graph is of an earlier version.
 	ObjectUID     types.UID
 	Created       time.Time
 	Partial       bool
 	Spec          *v1alpha1.NodeGPUTopologySpec
 	KubeletStatus *v1alpha1.Kubelet
 
-	// Empty is the node with nothing running, Idle with nothing but what kubelet's account
-	// says. Complete makes both, and what follows.
+	// Empty is the usage with nothing running, Idle with only the resources in kubelet's account. Complete
+	// sets both and the fields below.
 	Empty, Idle *Usage
 	capacity    []NUMAFree
 	cpus        nvtopo.CPUSet // that pods may be given
@@ -80,14 +79,14 @@ func (n *Node) Accel(resource string) *Accel {
 	return nil
 }
 
-// Complete works out what follows from the other fields: call it when these are set.
+// Complete computes the fields that depend on the others: call it when these are set.
 func (n *Node) Complete() {
 	n.capacity, n.cpus, n.byCPU = capacity(n), allCPUs(n).Minus(n.ReservedCPUs), numaByCPU(n.NUMA.NUMANodes)
 	n.Layout = layoutOf(n)
 	n.Empty, n.Idle = emptyUsage(n), idleUsage(n)
 }
 
-// Emptied is the machine with nothing on it, and a kubelet that has given nothing to anybody.
+// Emptied returns the machine with nothing on it, and a kubelet with nothing allocated.
 func (n *Node) Emptied() *Node {
 	out := *n
 	out.Records = nil
@@ -98,7 +97,7 @@ func (n *Node) Emptied() *Node {
 	return &out
 }
 
-// Healed is the machine with all its GPUs healthy.
+// Healed returns the node with all its GPUs healthy.
 func (n *Node) Healed() *Node {
 	out := *n
 	out.Accels = slices.Clone(n.Accels)
@@ -111,7 +110,7 @@ func (n *Node) Healed() *Node {
 	return &out
 }
 
-// Unhealthy are the devices that are given to nobody because they are broken.
+// Unhealthy returns the devices that no pod is given because they are broken.
 func (a *Accel) Unhealthy() (m nvtopo.Mask) {
 	for i := range a.Graph.GPUs {
 		if a.Graph.GPUs[i].Unhealthy != "" && !a.Graph.GPUs[i].MIG {
@@ -121,7 +120,7 @@ func (a *Accel) Unhealthy() (m nvtopo.Mask) {
 	return m &^ a.Healthy
 }
 
-// layoutOf is a hash: that two machines of a cluster share it by chance is not to be expected.
+// layoutOf is a hash: a collision of two machines of a cluster is not to be expected.
 func layoutOf(n *Node) uint64 {
 	var b []byte
 	put := func(values ...int) {
@@ -145,8 +144,8 @@ func layoutOf(n *Node) uint64 {
 	return h.Sum64()
 }
 
-// Enforced reports whether this very node's agent is heard of: that of an earlier node
-// of the name knows nothing of this one's kubelet.
+// Enforced reports whether this node's agent is alive; the agent of an earlier node of the name does not
+// count, as it knows nothing of this one's kubelet.
 func (n *Node) Enforced(now time.Time) bool { return n.Agent.Fresh(now) && n.Agent.Of(n.NodeUID) }
 
 func capacity(n *Node) []NUMAFree {

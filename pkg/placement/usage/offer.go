@@ -14,8 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// withhold takes from what the graph has free the devices that kubelet's number does not have: it
-// offers fewer than the graph has, or pods that hold lost GPUs count there and not in the graph.
+// withhold subtracts from the graph's free devices those beyond kubelet's number: kubelet offers fewer
+// than the graph has, or pods that hold lost GPUs are subtracted in kubelet and not in the graph.
 func (u *Usage) withhold(in *Input) {
 	u.Withheld = make([]int, len(u.Node.Accels))
 	for i, a := range u.Node.Accels {
@@ -33,17 +33,17 @@ func (u *Usage) withhold(in *Input) {
 	}
 }
 
-// Lost are the GPUs of one resource that a pod holds and that nobody can use any more. kubelet counts
-// them as given until the pod goes.
+// Lost are the GPUs of one resource that a pod holds and that can no longer be used. kubelet counts them
+// as given until the pod is gone.
 type Lost struct {
 	Unhealthy []int // by index
 	Absent    int   // no longer part of the node
 }
 
-// Len is how many there are.
+// Len is the number of lost GPUs.
 func (l *Lost) Len() int { return len(l.Unhealthy) + l.Absent }
 
-// String says what the pod holds, such as "holds GPU 0, which is unhealthy".
+// String describes the lost GPUs, such as "holds GPU 0, which is unhealthy".
 func (l *Lost) String() string {
 	var parts []string
 	switch len(l.Unhealthy) {
@@ -67,8 +67,8 @@ func (l *Lost) String() string {
 	return "holds " + strings.Join(parts, " and ")
 }
 
-// LostBy are the GPUs of Accels[i] that a pod of the node holds and that are lost: by kubelet's record
-// of it, or else by its annotation.
+// LostBy returns the lost GPUs of Accels[i] that a pod of the node holds: according to kubelet's record,
+// or else to its annotation.
 func (n *Node) LostBy(i int, pod LivePod, r Reader) (out Lost) {
 	a, held := n.Accels[i], []string(nil)
 	for _, record := range n.Records[pod.Object.UID] {
@@ -90,16 +90,16 @@ func (n *Node) LostBy(i int, pod LivePod, r Reader) (out Lost) {
 		}
 	}
 	slices.Sort(out.Unhealthy)
-	// A tenant may have written the annotation: more than the pod asks does not count anywhere.
+	// A tenant may have written the annotation: more than the pod requests is ignored.
 	out.Absent = min(len(absent), podrequest.BoundedCount(pod.requests.scalars[v1.ResourceName(a.Resource)]))
 	return out
 }
 
-// isPart reports whether a device is a part of a GPU, by its ID: a MIG device, or a replica of a GPU
-// that is shared.
+// isPart reports whether a device is a part of a GPU, by its ID: a MIG device, or a replica of a shared
+// GPU.
 func isPart(id string) bool { return strings.HasPrefix(id, "MIG-") || strings.Contains(id, "::") }
 
-// WholeOnly says why kubelet offers devices of Accels[i] that no pod is given: GPUs are partitioned or
+// WholeOnly returns why kubelet offers devices of Accels[i] that no pod is given: GPUs are partitioned or
 // shared, and only whole ones are chosen. It is empty if they are not.
 func (n *Node) WholeOnly(i int, allocatable *Amounts) string {
 	g := n.Accels[i].Graph
@@ -119,8 +119,8 @@ func (n *Node) WholeOnly(i int, allocatable *Amounts) string {
 	return ""
 }
 
-// Short says that kubelet offers fewer devices of Accels[i] than the graph has healthy GPUs; empty if it
-// does not.
+// Short returns a text if kubelet offers fewer devices of Accels[i] than the graph has healthy GPUs, and
+// else "".
 func (n *Node) Short(i int, allocatable *Amounts) string {
 	a := n.Accels[i]
 	offered := podrequest.BoundedCount(allocatable.scalars[v1.ResourceName(a.Resource)])

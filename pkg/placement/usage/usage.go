@@ -8,37 +8,37 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// maxNUMA bounds the NUMA nodes one usage tracks: the width of a node mask.
+// maxNUMA bounds the NUMA nodes that one usage tracks: the width of a node mask.
 const maxNUMA = 64
 
-// Usage is what is used on one node, as one consistent answer. It is immutable.
+// Usage is the consistent usage of one node. It is immutable.
 type Usage struct {
 	Node       *Node
 	Generation int64  // of the input it was computed from
 	Revision   uint64 // of the same
 
 	Used    []nvtopo.Mask // in the order of Node.Accels
-	Counted []int         // devices held by pods known only by count, and Withheld; same order
-	// Withheld are devices that the graph has free and kubelet's number does not; nil if Input.Allocatable
-	// is.
+	Counted []int         // untracked devices, and those in Withheld; same order
+	// Withheld is the number of devices that are free in the graph and not in kubelet's number; nil if
+	// Input.Allocatable is.
 	Withheld []int
-	Foreign  []bool                  // some of those pods run already, so nobody knows their GPUs
+	Foreign  []bool                  // some of those pods run already, so their GPUs are not known
 	NUMA     []NUMAFree              // in the order of Node.NUMA.NUMANodes
-	Taken    []nvtopo.CPUSet         // CPUs of pods of ours
-	Held     *kubeletadmission.State // as kubelet has it; nil where there is nothing to predict
-	// ToAdmit are pods bound to the node whose kubelet, which may refuse some, has not
-	// admitted them yet, and Before is what it has until then.
+	Taken    []nvtopo.CPUSet         // CPUs allocated to pods by nvtopo
+	Held     *kubeletadmission.State // kubelet's state; nil if there is nothing to predict
+	// ToAdmit are pods bound to the node whose kubelet, which may refuse some, has not admitted them yet, and
+	// Before is its state until then.
 	ToAdmit []*kubeletadmission.Pod
 	Before  *kubeletadmission.State
-	// FromStore: of some pods only the informer's store could tell what they hold, and
-	// what it says may change without a sign.
+	// FromStore: the allocations of some pods are only in the informer's store, whose content may change
+	// without a new generation or revision.
 	FromStore bool
-	// Unreleased: a pod that is gone still has GPUs by the agent's word, which is
-	// believed while the agent lives. AgentLived is what was found.
+	// Unreleased: a pod that is gone still has GPUs in the agent's record, which is used while the agent
+	// lives. AgentLived is whether it did.
 	Unreleased, AgentLived bool
 }
 
-// NUMAFree is what one NUMA node has left.
+// NUMAFree is the free amount of CPU and memory of one NUMA node.
 type NUMAFree struct {
 	MilliCPU int64
 	Memory   int64 // bytes
@@ -57,7 +57,7 @@ func (u *Usage) Free(resource string) nvtopo.Mask {
 	return 0
 }
 
-// FreeCPUs are the CPUs that no other pod of ours was given.
+// FreeCPUs returns the CPUs that are not allocated to another pod by nvtopo.
 func (u *Usage) FreeCPUs() nvtopo.CPUSet {
 	if len(u.Taken) == 0 {
 		return u.Node.cpus
@@ -85,8 +85,8 @@ func (u *Usage) Position(id int) int {
 	return -1
 }
 
-// AdmissionOf is the pod as kubelet's managers see it, its devices in the order of
-// Node.Accels. It is nil where the node does not have them all.
+// AdmissionOf returns the pod in the form of kubelet's managers, its devices in the order of Node.Accels.
+// It is nil if the node does not have them all.
 func (u *Usage) AdmissionOf(r *podrequest.Request) *kubeletadmission.Pod {
 	same := true
 	var at [podrequest.MaxResources]int
@@ -110,7 +110,7 @@ func (u *Usage) AdmissionOf(r *podrequest.Request) *kubeletadmission.Pod {
 	return kubeletadmission.NewPod(cs)
 }
 
-// emptyUsage is the node with nothing running on it.
+// emptyUsage returns the usage of the node with nothing running on it.
 func emptyUsage(n *Node) *Usage {
 	u := &Usage{
 		Node: n, Used: make([]nvtopo.Mask, len(n.Accels)), Counted: make([]int, len(n.Accels)),
@@ -122,7 +122,7 @@ func emptyUsage(n *Node) *Usage {
 	return u
 }
 
-// idleUsage is the node with nothing on it but what kubelet's own account says.
+// idleUsage returns the usage of the node with only the resources in kubelet's account.
 func idleUsage(n *Node) *Usage {
 	u := emptyUsage(n)
 	if n.Kubelet != nil {
@@ -132,7 +132,7 @@ func idleUsage(n *Node) *Usage {
 	return u
 }
 
-// hold makes a state that of the node, with the GPUs that are free here.
+// hold sets the node's kubelet state, with the GPUs that are free here.
 func (u *Usage) hold(state kubeletadmission.State) {
 	for i := range u.Node.Accels {
 		state.Free[i] = u.FreeAt(i)

@@ -65,7 +65,7 @@ func pod(namespace string, n int, priority int32) *v1.Pod {
 	return st.MakePod().Namespace(namespace).Name(name).UID(name).Priority(priority).Obj()
 }
 
-// TestOrder: who is tried in which order.
+// TestOrder: the order in which pods are tried.
 func TestOrder(t *testing.T) {
 	a := []*v1.Pod{pod("a", 0, 0), pod("a", 1, 0), pod("a", 2, 0)}
 	for name, tc := range map[string]struct {
@@ -118,7 +118,7 @@ func (h *heapOf) Pop() any {
 	return last
 }
 
-// member is a pod in the queue, by the test's own account.
+// member is a pod in the queue, in the test's own records.
 type member struct {
 	info   *framework.QueuedPodInfo
 	place  int          // in its line as it came, from 1 on
@@ -129,10 +129,10 @@ func lineOf(info *framework.QueuedPodInfo) line {
 	return line{info.Pod.Namespace, *info.Pod.Spec.Priority, info.Attempts > 0}
 }
 
-// TestTurnsTaken: of many namespaces that make, delete and try pods at random, the k-th pod in the queue of
-// its line is tried after at most k+1 pods of each other line of its priority, and after those that came
-// before it. So it is beside dry runs, for a process that begins to lead late, and where the queue hears of
-// deletions late.
+// TestTurnsTaken: with many namespaces that make, delete and try pods at random, the k-th pod in the queue
+// of its line is tried after at most k+1 pods of each other line of its priority, and after the earlier
+// pods of its line. This also holds with dry runs, for a process that begins to lead late, and where the
+// queue sees deletions late.
 func TestTurnsTaken(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 34))
@@ -160,7 +160,7 @@ func TestTurnsTaken(t *testing.T) {
 					made++
 					push(info)
 				}
-			case n == 4: // the last of a line is deleted, or all, and the queue hears of it after us
+			case n == 4: // the last of a line is deleted, or all, and the queue sees it after the plugin
 				of, all := lineOf(queue[rng.IntN(len(queue))].info), rng.IntN(2) == 0
 				var gone []*member
 				for _, m := range slices.Backward(queue) {
@@ -221,7 +221,7 @@ func TestTurnsTaken(t *testing.T) {
 	}
 }
 
-// TestGonePods: nothing is kept of pods that are gone for long, nor of their namespaces.
+// TestGonePods: no data is kept of pods that have been gone for long, nor of their namespaces.
 func TestGonePods(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Unix(1_700_000_000, 0))
 	turns := NewTurns(now)
@@ -246,8 +246,8 @@ func TestGonePods(t *testing.T) {
 	}
 }
 
-// TestLongerFirst: of two pods that were never compared, the one that is in the queue for longer has its turn
-// first, in whatever order they are given.
+// TestLongerFirst: of two pods that were never compared, the one that has been in the queue for longer has
+// the earlier turn, in whatever order they are passed.
 func TestLongerFirst(t *testing.T) {
 	early, late := pod("a", 1, 0), pod("a", 0, 0)
 	now := time.Unix(1_700_000_000, 0)

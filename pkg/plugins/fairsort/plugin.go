@@ -70,8 +70,8 @@ func (t *Turns) podDeleted(obj any) {
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
 
-// Less reports whether the first pod is tried before the second: the more important one is, then the one
-// whose turn is earlier, then the one that is in the queue for longer.
+// Less reports whether the first pod is tried before the second: the one of higher priority is, then the
+// one with the earlier turn, then the one that has been in the queue for longer.
 func (p *Plugin) Less(first, second fwk.QueuedPodInfo) bool {
 	longer := first.GetTimestamp().Before(second.GetTimestamp())
 	x, y := p.turns.both(first, second, longer)
@@ -81,8 +81,8 @@ func (p *Plugin) Less(first, second fwk.QueuedPodInfo) bool {
 	return x.at < y.at || x.at == y.at && longer
 }
 
-// PreFilter notes that the pod is tried, where it is: other plugins run PreFilter for pods that wait, too.
-// Only the cycle of a pod that has left the queue has a place for pods to activate.
+// PreFilter records that the pod is tried, if it left the queue: other plugins run PreFilter for waiting
+// pods, too. Only the cycle of a pod that left the queue has a map for pods to activate.
 func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if _, err := state.Read(framework.PodsToActivateKey); err == nil {
 		p.turns.tried(pod.UID)
@@ -93,11 +93,11 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 // PreFilterExtensions returns none: there is no state.
 func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// SignPod adds nothing to a pod's signature: whose turn it is says nothing of nodes.
+// SignPod adds nothing to a pod's signature: its turn does not matter to nodes.
 func (p *Plugin) SignPod(context.Context, *v1.Pod) ([]fwk.SignFragment, *fwk.Status) { return nil, nil }
 
-// EventsToRegister names no event: the plugin refuses no pod. When the framework asks, the profile is
-// complete, so one that does not count whose pods are tried stops the start here.
+// EventsToRegister names no event: the plugin refuses no pod. The framework calls it when the profile is
+// complete, so the start fails here if FairSort is not the profile's first PreFilter plugin.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	f, ok := p.handle.(interface{ ListPlugins() *schedconfig.Plugins })
 	if !ok {

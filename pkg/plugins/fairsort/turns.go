@@ -13,51 +13,51 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxLines is how many lines there may be before those are dropped in which no pod waits.
+// maxLines is the number of lines from which on those without waiting pods are dropped.
 const maxLines = 1024
 
-// keepGone is for how long the turn of a pod is kept that was deleted or bound: the scheduling queue may hear
-// of it later than we do, and a turn must not change while the pod is in its heap.
+// keepGone is how long the turn of a deleted or bound pod is kept: the scheduling queue may get the event
+// later than this plugin, and a turn must not change while the pod is in the queue's heap.
 const keepGone = time.Minute
 
-// Turns number the pods of the scheduling queue, as start-time fair queueing does: a pod's turn is one after
-// the last that waits in its line, and not before that of the pod that was tried last. Pods of different
-// priorities have turns of their own. The scheduler profiles of a process share one, as they share the
-// queue. Make it with NewTurns.
+// Turns numbers the pods of the scheduling queue, as start-time fair queueing does: a pod's turn is one
+// after the last waiting one in its line, and not before that of the pod that was tried last. Each
+// priority has its own turns. The scheduler profiles of a process share one, as they share the queue. Make
+// it with NewTurns.
 type Turns struct {
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
 	pods    map[types.UID]*turn // guarded by mu
-	gone    []gonePod           // the first one first; guarded by mu
+	gone    []gonePod           // in the order of their times; guarded by mu
 	lines   map[line]*waiting   // guarded by mu
-	dropped time.Time           // when lines were dropped last; guarded by mu
+	dropped time.Time           // when lines were last dropped; guarded by mu
 	now     map[int32]int64     // priority -> turn of the pod that was tried last; guarded by mu
 }
 
-// line is where pods wait behind each other: a namespace's of one priority. Pods that were tried before have
-// a line of their own, so that one that is woken does not wait for all that its namespace has made since.
+// line is a queue of pods: those of a namespace and priority. Pods that were tried before have a separate
+// line, so that a pod that is woken does not wait for all that its namespace has created since.
 type line struct {
 	namespace string
 	priority  int32
 	again     bool
 }
 
-// waiting are the pods of a line.
+// waiting holds the pods of a line.
 type waiting struct {
 	turns map[types.UID]int64
 	tried int64 // of the pod that was tried last
-	last  int64 // the greatest of these
+	last  int64 // the greatest of turns and tried
 }
 
 // turn is the place of a pod among those of its priority. It does not change while the pod is in the queue.
 type turn struct {
 	at   int64
 	line line
-	gone bool // the pod waits no more
+	gone bool // the pod no longer waits
 }
 
-// gonePod is a pod that was deleted or bound, with the time at which that was seen.
+// gonePod is a deleted or bound pod, with the time at which that was seen.
 type gonePod struct {
 	uid types.UID
 	at  time.Time
@@ -68,8 +68,8 @@ func NewTurns(clk clock.PassiveClock) *Turns {
 	return &Turns{clock: clk, pods: map[types.UID]*turn{}, lines: map[line]*waiting{}, now: map[int32]int64{}}
 }
 
-// both returns the turns of two pods. Where both get one now, the first is it first if it is in the queue for
-// longer, and the second otherwise: of two that are there for as long, the queue names first who came last.
+// both returns the turns of two pods. If both get one now, the first gets it first if it has been in the
+// queue for longer, and else the second: of two with equal times, the queue passes the later one first.
 func (t *Turns) both(first, second fwk.QueuedPodInfo, longer bool) (x, y turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +81,7 @@ func (t *Turns) both(first, second fwk.QueuedPodInfo, longer bool) (x, y turn) {
 	return t.of(first), y
 }
 
-// of returns the turn of a pod, which it gets at the first call. The caller holds t.mu.
+// of returns the turn of a pod, which is assigned at the first call. The caller holds t.mu.
 func (t *Turns) of(info fwk.QueuedPodInfo) turn {
 	pod := info.GetPodInfo().GetPod()
 	if have := t.pods[pod.UID]; have != nil {
@@ -100,7 +100,7 @@ func (t *Turns) of(info fwk.QueuedPodInfo) turn {
 	return *out
 }
 
-// tried notes that a pod has left the queue, to be tried.
+// tried records that a pod has left the queue, to be tried.
 func (t *Turns) tried(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,8 +110,8 @@ func (t *Turns) tried(uid types.UID) {
 	}
 }
 
-// bound notes that another process has bound a pod. Its turn counts as over, so that a process that comes to
-// lead goes on from there.
+// bound records that another process has bound a pod. Its turn is over, so that a process that becomes
+// leader continues from there.
 func (t *Turns) bound(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +120,7 @@ func (t *Turns) bound(uid types.UID) {
 	}
 }
 
-// deleted notes that a pod was deleted. Its place in the line is free for the next one.
+// deleted records that a pod was deleted. Its place in the line is free for the next one.
 func (t *Turns) deleted(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +129,7 @@ func (t *Turns) deleted(uid types.UID) {
 	}
 }
 
-// keep has a pod wait no more, and keeps its turn for a while. The caller holds t.mu.
+// keep marks a pod as no longer waiting, and keeps its turn for keepGone. The caller holds t.mu.
 func (t *Turns) keep(uid types.UID, have *turn, tried bool) {
 	t.leave(uid, have, tried)
 	have.gone = true
@@ -137,7 +137,7 @@ func (t *Turns) keep(uid types.UID, have *turn, tried bool) {
 	t.forget()
 }
 
-// leave takes a pod out of its line, tried or not. The caller holds t.mu.
+// leave removes a pod from its line, tried or not. The caller holds t.mu.
 func (t *Turns) leave(uid types.UID, have *turn, tried bool) {
 	if have.gone {
 		return
@@ -157,7 +157,7 @@ func (t *Turns) leave(uid types.UID, have *turn, tried bool) {
 	}
 }
 
-// forget drops the turns of pods that are gone for long. The caller holds t.mu.
+// forget drops the turns of pods that have been gone for keepGone. The caller holds t.mu.
 func (t *Turns) forget() {
 	old := 0
 	for before := t.clock.Now().Add(-keepGone); old < len(t.gone) && t.gone[old].at.Before(before); old++ {
@@ -168,8 +168,8 @@ func (t *Turns) forget() {
 	t.gone = t.gone[old:]
 }
 
-// dropLines drops the lines in which no pod waits, once there are many. A namespace that comes back starts one
-// turn early, so that is done once a minute at most. The caller holds t.mu.
+// dropLines drops the lines without waiting pods, once there are maxLines. A namespace that comes back
+// starts one turn early, so that is done once a minute at most. The caller holds t.mu.
 func (t *Turns) dropLines() {
 	if len(t.lines) < maxLines || t.clock.Since(t.dropped) < keepGone {
 		return

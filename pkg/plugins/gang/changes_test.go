@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// settled waits until the scheduler has heard of all that was done before: of pods it hears in
-// their order, and it wakes the one member of a gang.
+// settled waits until the scheduler has seen all earlier changes: pod events come in order, and it wakes
+// the one member of a gang.
 func (e *testEnv) settled() {
 	e.t.Helper()
 	e.known(e.create(member("marker", 1, 0, 1).Obj()))
@@ -65,7 +65,7 @@ func TestSiblingChange(t *testing.T) {
 	}
 }
 
-// TestSiblingReplacement: a sibling may be made anew between the plan and its Reserve.
+// TestSiblingReplacement: a sibling may be replaced between the plan and its Reserve.
 func TestSiblingReplacement(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
@@ -105,8 +105,8 @@ func TestSiblingReplacement(t *testing.T) {
 	}
 }
 
-// TestNominationOfReplaced: the end of an attempt takes back the nomination of a pod that is gone. The
-// queue, which may hear of the end of a pod before it is nominated, does not.
+// TestNominationOfReplaced: the end of an attempt removes the nomination of a pod that is gone. The queue,
+// which may see the end of a pod before it is nominated, does not.
 func TestNominationOfReplaced(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
@@ -141,8 +141,8 @@ func (e *testEnv) nominated() (names []string) {
 	return names
 }
 
-// The pods of one gang are gone, and no pod that is no member comes: nobody but the other gang's
-// own cycle takes note that their GPUs are free.
+// The pods of one gang are gone, and no pod in no gang comes: only the other gang's own cycle can find
+// that their GPUs are free.
 func TestGoneGangPlaces(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
@@ -166,8 +166,8 @@ func TestGoneGangPlaces(t *testing.T) {
 	testkit.Soon(t, "the second gang is planned", func() bool { return r.cycle(next[0]).status.IsWait() })
 }
 
-// TestMembersAmongOthers: after a change without an event the waiting pods have their turn, and members of gangs
-// have none of these: a gang is told of the same changes. 2,000 members delayed a pod without GPUs by half a
+// TestMembersAmongOthers: after a change without an event the waiting pods are tried, but not members of
+// gangs: a gang is informed of the same changes itself. 2,000 members delayed a pod without GPUs by half a
 // minute.
 func TestMembersAmongOthers(t *testing.T) {
 	t.Parallel()

@@ -20,26 +20,26 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
-// cycleKey is where PreFilter keeps what the cycle of a member is to do.
+// cycleKey is the key under which PreFilter keeps the data of a member's cycle.
 const cycleKey fwk.StateKey = "nvtopo.dev/gang"
 
-// cycle is what the cycle of a member is to do; immutable after PreFilter.
+// cycle is the task of a member's cycle; immutable after PreFilter.
 type cycle struct {
-	node   string            // of the member
+	node   string            // node of the member
 	turn   *gangstate.Turn   // nil if the member has its place already
-	answer *gangstate.Answer // where all go; nil with turn
-	took   time.Duration     // to plan it
+	answer *gangstate.Answer // the plan for all; nil if turn is
+	took   time.Duration     // time to plan it
 }
 
 // Clone returns the same cycle.
 func (c *cycle) Clone() fwk.StateData { return c }
 
-// askedKey says that the cycle came as far as our PreFilter.
+// askedKey marks a cycle that has reached this plugin's PreFilter.
 const askedKey fwk.StateKey = "nvtopo.dev/gang-asked"
 
 type asked struct{}
 
-// requestKey is where PreFilter keeps what a pod in no gang requests.
+// requestKey is the key under which PreFilter keeps the request of a pod in no gang.
 const requestKey fwk.StateKey = "nvtopo.dev/request"
 
 type request struct{ *podrequest.Request }
@@ -47,7 +47,7 @@ type request struct{ *podrequest.Request }
 // Clone returns the same.
 func (r *request) Clone() fwk.StateData { return r }
 
-// requestOf returns what PreFilter kept; nil if it kept nothing.
+// requestOf returns the request kept by PreFilter; nil if there is none.
 func requestOf(state fwk.CycleState) *podrequest.Request {
 	d, err := state.Read(requestKey)
 	if err != nil {
@@ -76,8 +76,8 @@ func refused(why string) *fwk.Status {
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
 }
 
-// PreEnqueue keeps members out of the queue while their gang cannot be placed. It saves cycles;
-// what is right PreFilter decides.
+// PreEnqueue keeps members out of the queue while their gang cannot be placed. It saves cycles; the
+// decision is PreFilter's.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if why := p.gangs.Gate(pod); why != "" {
 		return refused(why)
@@ -85,9 +85,9 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	return nil
 }
 
-// PreFilter answers the node of a member that has its place. For the first member of a gang
-// that has none it plans for all. What it plans is still true in the same cycle's Reserve,
-// because cycles come one after the other; until then nothing is held.
+// PreFilter returns the node of a member that has its place. For the first member of a gang that has none
+// it plans for all members. The plan is still valid in the same cycle's Reserve, because cycles run one
+// after the other; until then nothing is reserved.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if inDryRun(state) {
 		return nil, fwk.NewStatus(fwk.Skip)
@@ -95,10 +95,10 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	turn, member := p.gangs.Begin(pod)
 	if !member {
 		if list := p.near(state, pod, nodes); list != nil || p.preSelector.Closed().Any() {
-			if d, err := p.demand(pod); err == nil { // else TopologyAware says what is wrong
+			if d, err := p.demand(pod); err == nil { // else TopologyAware reports the error
 				state.Write(requestKey, &request{d.Request})
 			}
-			return list, nil // Filter looks what is kept from it
+			return list, nil // Filter checks the capacity that is kept for gangs
 		}
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
@@ -142,8 +142,8 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	return only(c.node), nil
 }
 
-// plan finds places: if it can, without nodes whose kubelets refuse pods; and on any model where that of
-// the members that run, or the promised one, has no room and has had its time.
+// plan finds places: if possible, without nodes whose kubelets refuse pods; and with any GPU model if the
+// model of the running members, or the promised one, has no room and its time is over.
 func (p *Plugin) plan(q *gangstate.Question, now time.Time) (*gangstate.Answer, error) {
 	if refusals := p.refusals; refusals.Any() && q.Closed == nil {
 		elsewhere := *q
@@ -161,9 +161,9 @@ func (p *Plugin) plan(q *gangstate.Question, now time.Time) (*gangstate.Answer, 
 	return answer, err
 }
 
-// patient makes a gang wait, for a bounded time from when it first could have been placed, while
-// its plan is worse than it would be on the empty cluster and its level than the one that it says is
-// good enough. It returns nil if it does not wait.
+// patient makes a gang wait, for a bounded time from when it first could have been placed, while its plan
+// is worse than on the empty cluster and its level is worse than the preferred one. It returns nil if the
+// gang does not wait.
 func (p *Plugin) patient(pod *v1.Pod, q *gangstate.Question, a *gangstate.Answer) *fwk.Status {
 	g := q.Turn.Gang
 	if g.Wishes.Patience == 0 || !q.Turn.Fresh {
@@ -177,15 +177,15 @@ func (p *Plugin) patient(pod *v1.Pod, q *gangstate.Question, a *gangstate.Answer
 	empty.Empty, empty.Cleared = true, nil
 	best, err := p.planner.Plan(&empty)
 	if err != nil || !best.BetterThan(a) {
-		return nil // what cannot be planned on the empty cluster does not come
+		return nil // a plan that is impossible on the empty cluster is not waited for
 	}
 	why := g.Key.String() + " " + gangrequest.PatienceReason(until, a.Plan, best.Plan)
 	p.wait(pod, g.Key, &gangstate.Wait{Why: why, Until: until, ForChange: true})
 	return refused(why)
 }
 
-// unplaceable makes a gang wait for a change. If it is room that it wants for, PostFilter looks for
-// victims, and if it has waited for long, places are kept for it.
+// unplaceable makes a gang wait for a change. If it lacks room, PostFilter looks for victims, and if it
+// has waited for long, places are kept for it.
 func (p *Plugin) unplaceable(state fwk.CycleState, pod *v1.Pod, q *gangstate.Question, err error, began time.Time) *fwk.Status {
 	key := q.Turn.Gang.Key
 	w := &gangstate.Wait{Why: fmt.Sprintf("%s: %v", key, err), ForChange: true, Alike: p.alike(q.Turn)}
@@ -200,8 +200,8 @@ func (p *Plugin) unplaceable(state fwk.CycleState, pod *v1.Pod, q *gangstate.Que
 		if kept := gangstate.KeptFor(q); kept != "" {
 			w.Why += "; " + kept
 		}
-		// A drain that has begun goes on: it would begin again and again while members of several
-		// models have room now and then.
+		// A node hold that has begun goes on: it would begin again and again while members of several models
+		// have room now and then.
 		if !room.MixedFits || p.gangs.Draining(q.Turn) != "" {
 			p.drain(q, w)
 		}
@@ -223,15 +223,16 @@ func (p *Plugin) unplaceable(state fwk.CycleState, pod *v1.Pod, q *gangstate.Que
 	return refused(w.Why)
 }
 
-// wait makes a gang wait, and has PreEnqueue keep out the member whose cycle it is when that ends. The queue
-// asks about a pod that only PreFilter refused at each event of the cluster: with 1,000 such gangs that takes
-// some 2 ms an event. It does not ask about one that PreEnqueue refused, since we register no events.
+// wait makes a gang wait, and has PreEnqueue refuse the member of this cycle when the cycle ends. The
+// queue checks a pod that only PreFilter refused at each event of the cluster: with 1,000 such gangs that
+// takes some 2 ms an event. It does not check one that PreEnqueue refused, since this plugin registers no
+// events.
 func (p *Plugin) wait(pod *v1.Pod, key gangrequest.Key, w *gangstate.Wait) {
 	p.gangs.Wait(key, w)
 	p.doer.Activate([]*v1.Pod{pod})
 }
 
-// alike are the members above the minimum that ask for the same as the one that is planned.
+// alike returns the members above the minimum with the same request as the planned one.
 func (p *Plugin) alike(turn *gangstate.Turn) (uids []types.UID) {
 	if len(turn.Rest) == 0 {
 		return nil
@@ -245,7 +246,7 @@ func (p *Plugin) alike(turn *gangstate.Turn) (uids []types.UID) {
 	return uids
 }
 
-// shapeOf is what gangstate.KeyOf says; empty of a pod that cannot be read.
+// shapeOf returns gangstate.KeyOf of a pod; empty if the pod cannot be read.
 func (p *Plugin) shapeOf(pod *v1.Pod) string {
 	d, err := p.demand(pod)
 	if err != nil {
@@ -254,11 +255,11 @@ func (p *Plugin) shapeOf(pod *v1.Pod) string {
 	return gangstate.KeyOf(pod, d)
 }
 
-// goOn answers the node of a member that has its place.
+// goOn returns the node of a member that has its place.
 func (p *Plugin) goOn(state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status) {
 	node, ok := p.gangReserver.Planned(pod.UID)
 	if !ok {
-		// It was bound before, and the answer got lost: it may have been carried out.
+		// It was bound before, and the API server's answer was lost: the binding may have been carried out.
 		d, err := p.demand(pod)
 		if err != nil {
 			return nil, refused(err.Error())
@@ -272,9 +273,9 @@ func (p *Plugin) goOn(state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, 
 	return only(node), nil
 }
 
-// Filter keeps a member to its node, since a nominated node is tried whatever PreFilter answers.
-// It keeps other pods off what is kept for gangs: also those that would have room beside it once others
-// are evicted there.
+// Filter keeps a member to its node, since a nominated node is tried whatever PreFilter returns. It keeps
+// other pods off the capacity kept for gangs: also those that would have room beside it once others are
+// evicted.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	switch c := read(state); {
 	case c == nil:
@@ -292,12 +293,12 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, in
 	return nil
 }
 
-// PreFilterExtensions is nil: what is planned does not depend on the pods of a node.
+// PreFilterExtensions is nil: the plan does not depend on the pods of a node.
 func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// PostFilter is final for members: nobody is evicted for one of them alone. For a gang without room
-// it evicts others. Another plugin that refused the member's node is remembered, and all are
-// planned anew.
+// PostFilter is final for members: no pod is evicted for one of them alone. For a gang without room it
+// evicts others. If another plugin refused the member's node, that is recorded, and all members are
+// planned again.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if _, member := gangrequest.KeyOf(pod); !member {
 		return nil, p.retryFar(klog.FromContext(ctx), state, pod)
@@ -306,7 +307,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	return p.nomination(pod), status
 }
 
-// goesOn says what becomes of the gang of a member whose cycle found no node.
+// goesOn returns the status of a member whose cycle found no node, after updating its gang.
 func (p *Plugin) goesOn(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) *fwk.Status {
 	if f := readFailed(state); f != nil {
 		return p.preempt(ctx, f, pod)
@@ -314,7 +315,7 @@ func (p *Plugin) goesOn(ctx context.Context, state fwk.CycleState, pod *v1.Pod, 
 	c := read(state)
 	if c == nil {
 		if _, err := state.Read(askedKey); err != nil {
-			// A plugin before ours refused the pod as such. Nobody waits for it with places held.
+			// An earlier plugin refused the pod on every node. Others do not wait for it with places held.
 			p.gangs.RefusedBy(pod, gangstate.Refusal{}, 0, fmt.Sprintf("gang: pod %s is refused: %s", pod.Name, m.Get("").Message()))
 		}
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable)

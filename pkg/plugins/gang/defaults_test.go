@@ -9,8 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// TestScheduleTimeoutDefault: nvtopo check, which reads no arguments of the scheduler, expects of gangs
-// what the scheduler does without arguments. It expected half of that.
+// TestScheduleTimeoutDefault: nvtopo check, which reads no arguments of the scheduler, uses the
+// scheduler's default for gangs. It used half of that.
 func TestScheduleTimeoutDefault(t *testing.T) {
 	t.Parallel()
 	var args config.GangPlacementArgs

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gang is the GangPlacement plugin. It places the pods of a gang together, all or
-// none, near each other: the first member's cycle plans for all, its Reserve holds what all
-// get, and Permit lets nobody through before the last has come.
+// Package gang is the GangPlacement plugin. It places the pods of a gang together, all or none, near each
+// other: the first member's cycle plans for all, its Reserve reserves the places of all, and Permit lets
+// no member through before the last has come.
 //
-// Its one invariant: between cycles nothing is held for a gang but by an attempt that
-// pkg/scheduler/gangstate knows, or by a claim while evicted pods leave, whose end ends what is held.
+// Its one invariant: between cycles, places are held for a gang only by an attempt known to
+// pkg/scheduler/gangstate, or by a claim while evicted pods terminate; the end of either ends the hold.
 //
-// What is free and who gets which GPUs is nodestate's to say, and where members go is
-// pkg/nvtopo/fabric's.
+// Package nodestate decides about free devices and allocations, pkg/nvtopo/fabric about the members'
+// nodes.
 package gang

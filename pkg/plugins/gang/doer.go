@@ -22,7 +22,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
-// doer carries out what gangstate decides, in the framework and at the API server.
+// doer carries out gangstate's decisions, in the framework and at the API server.
 type doer struct {
 	ctx    context.Context //nolint:containedctx // of the process: what is begun outlives the cycle that began it
 	handle fwk.Handle
@@ -49,9 +49,9 @@ func newDoer(ctx context.Context, h fwk.Handle, clk clock.PassiveClock, state *n
 
 var _ gangstate.Doer = &doer{}
 
-// Release takes back the nominations of pods that are gone, too: the queue may have been told of the
-// end of a pod before hold nominated it. The queue finds a nomination by the pod's UID, and shows it by
-// name: as that of the pod's successor.
+// Release removes the nominations of pods, also of deleted ones: the queue may have seen the end of a pod
+// before hold nominated it. The queue finds a nomination by the pod's UID, and lists it by name: as that
+// of the pod's successor.
 func (d *doer) Release(uids []types.UID) {
 	for _, uid := range uids {
 		d.handle.DeleteNominatedPodIfExists(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
@@ -79,8 +79,8 @@ func (d *doer) Activate(pods []*v1.Pod) {
 }
 
 const (
-	// allowEvery and allowWithin: a pod joins the list of those that wait only after its
-	// Permit has returned, which for the last member is in a moment.
+	// allowEvery and allowWithin are the poll interval and timeout for a pod to become a waiting pod, which
+	// it does only after its Permit has returned; for the last member that is in a moment.
 	allowEvery  = time.Millisecond
 	allowWithin = time.Second
 )

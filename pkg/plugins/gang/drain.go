@@ -6,9 +6,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
-// drain keeps places for a gang that has had no room for as long as the argument says, or has it
-// tried again when that time is over. They stay on the same nodes as long as the gang would fit
-// there. The gang's reason says so, or why nothing is kept.
+// drain begins or continues a node hold for a gang that has had no room for as long as the argument
+// allows, or has it tried again at that time. The hold stays on the same nodes as long as the gang would
+// fit on them. The gang's reason states it, or why nothing is kept.
 func (p *Plugin) drain(q *gangstate.Question, w *gangstate.Wait) {
 	say := func(text string) {
 		if text != "" {

@@ -22,8 +22,8 @@ import (
 	gangplugin "github.com/nvtopo/nvtopo/pkg/plugins/gang"
 )
 
-// TestKeptNodes: nodes are kept for a gang that waits. It fills two racks with a gang, so that
-// another one waits for longer than the argument says.
+// TestKeptNodes: nodes are kept for a gang that waits. The test fills two racks with a gang, so that
+// another one waits for longer than the argument.
 func TestKeptNodes(t *testing.T) {
 	t.Parallel()
 	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 2, 2)
@@ -77,8 +77,8 @@ func TestKeptNodes(t *testing.T) {
 	testkit.Soon(t, "the nodes are open", func() bool { return !r.state.PreSelector.Closed().Any() })
 }
 
-// TestKeptOwnNodes: nodes of the gang's own members are not kept. A member that is bound stays, and
-// where it is the others never have room.
+// TestKeptOwnNodes: nodes of the gang's own members are not kept. A bound member stays, so the others
+// never have room on its node.
 func TestKeptOwnNodes(t *testing.T) {
 	t.Parallel()
 	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 2, 2)
@@ -97,8 +97,8 @@ func TestKeptOwnNodes(t *testing.T) {
 	}
 }
 
-// TestRefusedKeptNodes: kept nodes may be refused. They stay the same while others are there, for
-// whom a plugin may refuse them, and are opened once they have room and are refused nevertheless.
+// TestRefusedKeptNodes: kept nodes may be refused. They stay the same while other pods are on them, which
+// may be why a plugin refuses them, and are opened once they have room and are refused nevertheless.
 func TestRefusedKeptNodes(t *testing.T) {
 	t.Parallel()
 	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 2, 2)
@@ -155,8 +155,8 @@ func TestRefusedKeptNodes(t *testing.T) {
 	})
 }
 
-// TestKeptFromOthers: only what the gang's members need is kept, from those that ask for it, and only the
-// gang's own namespace reads its name.
+// TestKeptFromOthers: only the devices that the gang's members need are kept, from pods that request them,
+// and only the gang's own namespace sees its name.
 func TestKeptFromOthers(t *testing.T) {
 	const keptFrom = "nvidia.com/gpu of the node is kept for "
 	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 4)
@@ -211,14 +211,14 @@ func TestKeptFromOthers(t *testing.T) {
 	testkit.Soon(t, "a younger gang without GPUs has its places", func() bool { return r.cycle(plain[0]).status.IsWait() })
 }
 
-// TestUselessDrain: nothing is kept for a gang without devices, nor where pods of its own namespace are
-// in the way. A tenant without a GPU closed the cluster so, for as long as it liked.
+// TestUselessDrain: no nodes are kept for a gang without devices, nor where pods of its own namespace are
+// in the way. A tenant without a GPU could close the cluster this way, for as long as it liked.
 func TestUselessDrain(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		gpus, takes int
 		namespace   string
-		want        string // of what the gang says; empty: places are kept
+		want        string // part of the gang's reason; empty: places are kept
 	}{
 		"a gang without devices":              {namespace: "others", want: "no places are kept for it, since it asks for no devices"},
 		"and its own namespace is in the way": {namespace: "default", want: "no places are kept for it, since it asks for no devices"},
@@ -263,7 +263,7 @@ func (e *testEnv) gangIn(namespace, name string, pods, gpus int, made time.Time)
 	return e.gangOf(name, pods, gpus, 0, inNamespace(namespace), func(pod *v1.Pod) { pod.CreationTimestamp = metav1.NewTime(made) })
 }
 
-// keptOut returns what the nodes say from which GangPlacement keeps a pod out.
+// keptOut returns the statuses of the nodes off which GangPlacement keeps a pod.
 func (e *testEnv) keptOut(t *testing.T, pod *v1.Pod) map[string]string {
 	t.Helper()
 	state := framework.NewCycleState()

@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// dryRunKey says that a cycle only asks what other plugins say.
+// dryRunKey marks a cycle that only runs other plugins' filters.
 const dryRunKey fwk.StateKey = "nvtopo.dev/gang-dry-run"
 
 type dryRun struct{}
@@ -24,19 +24,18 @@ type dryRun struct{}
 // Clone returns the same.
 func (d dryRun) Clone() fwk.StateData { return d }
 
-// inDryRun reports whether our PreFilter is asked by our own dry run.
+// inDryRun reports whether PreFilter is called by this plugin's own dry run.
 func inDryRun(state fwk.CycleState) bool {
 	_, err := state.Read(dryRunKey)
 	return err == nil
 }
 
-// preFilters is what a framework has beside its Handle.
+// preFilters is a method of the framework that its Handle lacks.
 type preFilters interface {
 	RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string])
 }
 
-// rehearsal asks the other plugins about the members of a gang on their nodes, once those that
-// are to go have gone.
+// rehearsal runs the other plugins' filters for the members of a gang on their nodes, without the victims.
 type rehearsal struct {
 	p      *Plugin
 	ctx    context.Context //nolint:containedctx // a rehearsal lives for one call
@@ -46,8 +45,8 @@ type rehearsal struct {
 	first  map[string]*v1.Pod        // the pod of each state
 }
 
-// objection is the first refusal of another plugin. Of ours none is asked: what they would say is
-// in the plan. why is empty if all members fit.
+// objection returns the first refusal by another plugin. Our own plugins are not called: the plan includes
+// their checks. why is empty if all members fit.
 func (p *Plugin) objection(ctx context.Context, e *gangstate.Eviction) (refusal gangstate.Refusal, why string) {
 	r := &rehearsal{p: p, ctx: ctx, e: e, infos: map[string]fwk.NodeInfo{}, states: map[string]fwk.CycleState{}, first: map[string]*v1.Pod{}}
 	for i := range e.Answer.Members {
@@ -59,7 +58,7 @@ func (p *Plugin) objection(ctx context.Context, e *gangstate.Eviction) (refusal 
 	return gangstate.Refusal{}, ""
 }
 
-// try asks about one member, and leaves it on its node.
+// try runs the filters for one member, and leaves it on its node.
 func (r *rehearsal) try(m *nodestate.GangMember) (gangstate.Refusal, *fwk.Status) {
 	refusal := gangstate.Refusal{Shape: gangstate.KeyOf(m.Pod, m.Demand), Node: m.Node}
 	info, err := r.info(m.Node)
@@ -88,7 +87,7 @@ func (r *rehearsal) try(m *nodestate.GangMember) (gangstate.Refusal, *fwk.Status
 	return refusal, nil
 }
 
-// info is a node without those that go.
+// info returns a node without the victims.
 func (r *rehearsal) info(node string) (fwk.NodeInfo, error) {
 	if known := r.infos[node]; known != nil {
 		return known, nil
@@ -104,7 +103,7 @@ func (r *rehearsal) info(node string) (fwk.NodeInfo, error) {
 	return r.infos[node], nil
 }
 
-// state is what other plugins know of members of a shape, with those gone that go.
+// state returns the other plugins' cycle state for members of a shape, without the victims.
 func (r *rehearsal) state(shape string, m *nodestate.GangMember) (fwk.CycleState, *fwk.Status) {
 	if known := r.states[shape]; known != nil {
 		return known, nil

@@ -19,8 +19,8 @@ import (
 // finishedPods is the opposite of the selector of kube-scheduler's own pod informer.
 const finishedPods = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 
-// followEnded feeds the gangs with the pods that finished, which kube-scheduler's informer does not
-// have, until ctx ends. Of pods in no gang it keeps the name.
+// followEnded passes finished pods, which kube-scheduler's informer does not have, to the gangs until ctx
+// ends. Of pods in no gang it keeps the name.
 func followEnded(ctx context.Context, client kubernetes.Interface, gangs *gangstate.Gangs) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(essence),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = finishedPods }))
@@ -42,7 +42,7 @@ func followEnded(ctx context.Context, client kubernetes.Interface, gangs *gangst
 		UpdateFunc: func(oldObj, obj any) {
 			old, ok1 := oldObj.(*v1.Pod)
 			pod, ok2 := obj.(*v1.Pod)
-			if ok1 && ok2 && old.UID != pod.UID { // made anew under its name while the watch was broken
+			if ok1 && ok2 && old.UID != pod.UID { // replaced under its name while the watch was broken
 				gangs.DeleteEnded(old)
 			}
 			set(obj)
@@ -59,7 +59,7 @@ func finished(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// essence drops what nobody reads of a finished pod: there may be many thousands.
+// essence removes the fields of a finished pod that are not used: there may be many thousands.
 func essence(obj any) (any, error) {
 	pod, ok := obj.(*v1.Pod)
 	if !ok {

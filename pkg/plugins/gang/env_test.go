@@ -74,7 +74,7 @@ type testEnv struct {
 	events   recorder
 }
 
-// recorder has what events say, behind their reason and the pod that they are on.
+// recorder has the texts of events, after their reason and pod.
 type recorder struct {
 	mu    sync.Mutex
 	notes []string
@@ -97,7 +97,7 @@ func nameOf(object runtime.Object) string {
 	return ""
 }
 
-// of returns what events of a reason say.
+// of returns the texts of events with a reason.
 func (r *recorder) of(reason string) (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,14 +126,14 @@ func (picky) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, info fwk.N
 	return nil
 }
 
-// awake are the pods that were activated.
+// awake holds the pods that were activated.
 type awake struct {
 	mu    sync.Mutex
 	pods  []*v1.Pod
 	queue *internalqueue.PriorityQueue // hears of them, if there is one
 }
 
-// forward has a queue hear of the pods that are activated from now on.
+// forward passes the pods that are activated from now on to a queue.
 func (a *awake) forward(queue *internalqueue.PriorityQueue) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +152,7 @@ func (a *awake) Activate(logger klog.Logger, pods map[string]*v1.Pod) {
 
 func (a *awake) has(name string) bool { return a.times(name) > 0 }
 
-// times is how often a pod was activated.
+// times is the number of times that a pod was activated.
 func (a *awake) times(name string) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,7 +164,7 @@ func (a *awake) times(name string) (n int) {
 	return n
 }
 
-// of is how often members of a gang were activated.
+// of is the number of times that members of a gang were activated.
 func (a *awake) of(gang gangrequest.Key) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -176,7 +176,7 @@ func (a *awake) of(gang gangrequest.Key) (n int) {
 	return n
 }
 
-// newTestEnv makes racks of so many nodes of eight GPUs each.
+// newTestEnv makes racks with these numbers of nodes of eight GPUs each.
 func newTestEnv(t *testing.T, racks ...int) *testEnv {
 	t.Helper()
 	return newTestEnvWith(t, `{}`, racks...)
@@ -202,8 +202,8 @@ func newTestEnvOf(t *testing.T, clk clock.WithTicker, gangArgs, topologyArgs str
 	return r
 }
 
-// startTestEnv is newTestEnvOf that does not wait until everything is known. The API server is prepared
-// before anybody asks it.
+// startTestEnv is newTestEnvOf without waiting until everything is known. prepare is called on the API
+// server before its first request.
 func startTestEnv(t *testing.T, clk clock.WithTicker, gangArgs, topologyArgs string, prepare func(*fake.Clientset), racks ...int) *testEnv {
 	t.Helper()
 	metrics.Register()
@@ -317,7 +317,7 @@ func member(gang string, size, i, gpus int) *schedtest.PodWrapper {
 		Annotation(gangrequest.GangKey, gang).Annotation(gangrequest.GangSizeKey, strconv.Itoa(size))
 }
 
-// gang makes members that the API server has.
+// gang makes members at the API server.
 func (e *testEnv) gang(name string, pods, gpus int, notes map[string]string) []*v1.Pod {
 	e.t.Helper()
 	out := make([]*v1.Pod, pods)
@@ -346,7 +346,7 @@ func inNamespace(namespace string) func(*v1.Pod) {
 	return func(pod *v1.Pod) { pod.Namespace = namespace }
 }
 
-// create has the API server have a pod.
+// create makes a pod at the API server.
 func (e *testEnv) create(pod *v1.Pod) *v1.Pod {
 	e.t.Helper()
 	if _, err := e.client.CoreV1().Pods(pod.Namespace).Create(e.t.Context(), pod, metav1.CreateOptions{}); err != nil {
@@ -391,14 +391,14 @@ func (e *testEnv) cycle(pod *v1.Pod) *cycle {
 	return c
 }
 
-// place has pods be on nodes, as the API server and the next cycle's snapshot show it.
+// place puts pods on nodes, at the API server and in the next cycle's snapshot.
 func (e *testEnv) place(pods ...*v1.Pod) {
 	e.t.Helper()
 	e.placed = append(e.placed, pods...)
 	*e.snapshot = *schedcache.NewSnapshot(e.placed, e.nodes)
 }
 
-// leave takes the pods off their nodes that the API server no longer has.
+// leave removes the pods from their nodes that the API server no longer has.
 func (e *testEnv) leave() {
 	e.t.Helper()
 	e.placed = slices.DeleteFunc(e.placed, func(pod *v1.Pod) bool {
@@ -415,7 +415,7 @@ func (e *testEnv) known(pod *v1.Pod) {
 	testkit.Soon(e.t, "a member of "+key.String()+" is woken", func() bool { return e.awake.of(key) > 0 })
 }
 
-// held are the pods that something is reserved for, with the phase.
+// held returns the pods for which devices are reserved, with the phase.
 func (e *testEnv) held() []string {
 	var out []string
 	for _, l := range e.state.Allocations.Dump() {

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// evictions is how many evictions are under way at a time, as in kube-scheduler.
+	// evictions is the number of evictions that run at a time, as in kube-scheduler.
 	evictions = 16
 
 	// The events: of the first member, and of each victim.
@@ -35,17 +35,17 @@ const (
 	eventPreempted  = "Preempted"
 )
 
-// membersRetry is how often the eviction of the rest of a gang is tried: for four minutes.
+// membersRetry is the backoff for evicting the rest of a gang: four minutes in all.
 var membersRetry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: .1, Steps: 8}
 
-// order says whom to evict for a gang or a pod.
+// order is a list of pods to evict for a gang or a pod.
 type order struct {
 	kind, by  string  // of the gang or pod; it with its kind
 	preemptor *v1.Pod // that pod, or the member that looked for victims
 	victims   []*v1.Pod
 }
 
-// nameIn is the gang or pod as those of a namespace are told: others do not learn its name.
+// nameIn returns the gang's or pod's name for messages in a namespace: other namespaces do not see it.
 func (o *order) nameIn(namespace string) string {
 	if namespace == o.preemptor.Namespace {
 		return o.by
@@ -53,8 +53,8 @@ func (o *order) nameIn(namespace string) string {
 	return "a " + o.kind + " of another namespace"
 }
 
-// failed says to the gang's members that evicting failed. Errors name pods, which those of other
-// namespaces are not told of.
+// failed is the message to the gang's members that evicting failed. Errors name pods, which members in
+// other namespaces must not see.
 func (o *order) failed(err error) string {
 	if slices.ContainsFunc(o.victims, func(pod *v1.Pod) bool { return pod.Namespace != o.preemptor.Namespace }) {
 		return o.by + ": evicting pods for it failed"
@@ -62,8 +62,8 @@ func (o *order) failed(err error) string {
 	return fmt.Sprintf("%s: evicting pods for it failed: %v", o.by, err)
 }
 
-// preempt evicts in the background: a cycle does not wait for the API server. If somebody could not
-// be evicted, what is held for the gang is given back, and it is planned anew.
+// preempt evicts in the background: a cycle does not wait for the API server. If a pod could not be
+// evicted, the gang's held places are given back, and it is planned again.
 func (d *doer) preempt(key gangrequest.Key, preemptor *v1.Pod, victims []*v1.Pod) {
 	o := &order{kind: "gang", by: key.String(), preemptor: preemptor, victims: victims}
 	go func() {
@@ -80,8 +80,8 @@ func (d *doer) preempt(key gangrequest.Key, preemptor *v1.Pod, victims []*v1.Pod
 	}()
 }
 
-// evictMembers evicts, in the background, the members of gangs that go with one that is evicted for a pod.
-// Nobody tries it again when that one is gone, so this does.
+// evictMembers evicts, in the background, the members of gangs that are evicted with a pod's victim. No
+// later cycle would retry it once that victim is gone, so it retries itself.
 func (d *doer) evictMembers(preemptor *v1.Pod, members []*v1.Pod) {
 	o := &order{kind: "pod", by: "pod " + preemptor.Namespace + "/" + preemptor.Name, preemptor: preemptor, victims: members}
 	go func() {
@@ -96,8 +96,8 @@ func (d *doer) evictMembers(preemptor *v1.Pod, members []*v1.Pod) {
 	}()
 }
 
-// preemptAll evicts all victims of an order. Those that are gone already cost a request when it is asked
-// again.
+// preemptAll evicts all victims of an order. Victims that are gone already cost a request when it is
+// called again.
 func (d *doer) preemptAll(o *order) error {
 	var g errgroup.Group
 	g.SetLimit(evictions)
@@ -107,8 +107,8 @@ func (d *doer) preemptAll(o *order) error {
 	return g.Wait()
 }
 
-// preemptOne evicts one pod. One that waits to be bound is told to end instead; one that is gone
-// already is no error.
+// preemptOne evicts one pod. A pod that waits at Permit is rejected instead; one that is gone already is
+// no error.
 func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 	if w := d.handle.GetWaitingPod(victim.UID); w != nil {
 		w.Reject(Name, "preempted by "+o.nameIn(victim.Namespace))
@@ -120,7 +120,7 @@ func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 		return fmt.Errorf("evicting pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return d.mark(ctx, o, victim) })
-	if err == nil || apierrors.IsConflict(err) { // the pod changes all the time, or is another one: its deletion tells
+	if err == nil || apierrors.IsConflict(err) { // the pod changes all the time, or is another one: the result of its deletion decides
 		err = d.handle.ClientSet().CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(victim.UID))})
 	}
 	switch {
@@ -130,7 +130,7 @@ func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 		return fmt.Errorf("evicting pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
 	var related runtime.Object
-	if victim.Namespace == o.preemptor.Namespace { // others do not learn the name
+	if victim.Namespace == o.preemptor.Namespace { // other namespaces do not see the name
 		related = o.preemptor
 	}
 	d.handle.EventRecorder().Eventf(victim, related, v1.EventTypeNormal, eventPreempted, "Preempting",
@@ -138,7 +138,7 @@ func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 	return nil
 }
 
-// mark writes on a pod why it is evicted, as kube-scheduler does.
+// mark writes the reason for the eviction into the pod's conditions, as kube-scheduler does.
 func (d *doer) mark(ctx context.Context, o *order, victim *v1.Pod) error {
 	var body struct {
 		Metadata struct {

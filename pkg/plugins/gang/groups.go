@@ -40,7 +40,7 @@ func groupsServed(client discovery.DiscoveryInterface) (bool, error) {
 	return false, nil
 }
 
-// followGroups feeds the gangs with PodGroups until ctx ends.
+// followGroups passes PodGroups to the gangs until ctx ends.
 func (p *Process) followGroups(ctx context.Context, config *rest.Config) error {
 	client, err := groupsClient(config)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *Process) followGroups(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// groupsClient returns a client for PodGroups, which the API server has as JSON only.
+// groupsClient returns a client for PodGroups, which the API server serves as JSON only.
 func groupsClient(config *rest.Config) (versioned.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
@@ -83,7 +83,7 @@ func groupsClient(config *rest.Config) (versioned.Interface, error) {
 	return client, nil
 }
 
-// nodeChanged reports whether a node says something else to pods than before.
+// nodeChanged reports whether a node changed in a way that may let other pods onto it.
 func nodeChanged(old, node *v1.Node) bool {
 	return old.Spec.Unschedulable != node.Spec.Unschedulable || !slices.Equal(old.Spec.Taints, node.Spec.Taints) ||
 		!maps.Equal(old.Labels, node.Labels) || !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable)

@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// Reserve makes the entries of all members in the cycle that planned them. The others only
-// take note that theirs are used.
+// Reserve reserves the places of all members in the cycle that planned them. In the others' cycles it only
+// records that theirs are used.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ string) *fwk.Status {
 	c := read(state)
 	switch {
@@ -43,7 +43,7 @@ func (p *Plugin) hold(ctx context.Context, c *cycle, pod *v1.Pod) *fwk.Status {
 		p.gangs.NotHeld(c.turn.Gang.Key, why)
 		return fwk.NewStatus(fwk.Unschedulable, why)
 	}
-	p.nominate(ctx, members, pod) // before Hold: the end of the attempt takes nominations back
+	p.nominate(ctx, members, pod) // before Hold: the end of the attempt removes nominations
 	if !p.gangs.Hold(c.turn, pod, c.answer) {
 		p.unclaimed(members)
 		return fwk.NewStatus(fwk.Unschedulable, "the gang changed while it was planned")
@@ -59,8 +59,8 @@ func uidsOf(members []nodestate.GangMember) []types.UID {
 	return uids
 }
 
-// nominate has pods of lower or equal priority leave CPU, memory and ports to the siblings. It
-// is a best effort: the queue drops a nomination when the pod changes. Devices rest on entries.
+// nominate keeps CPU, memory and ports for the siblings against pods of lower or equal priority. It is a
+// best effort: the queue drops a nomination when the pod changes. Devices are kept by assumed allocations.
 func (p *Plugin) nominate(ctx context.Context, members []nodestate.GangMember, first *v1.Pod) {
 	for i := range members {
 		m := &members[i]
@@ -69,21 +69,20 @@ func (p *Plugin) nominate(ctx context.Context, members []nodestate.GangMember, f
 		}
 		info, err := framework.NewPodInfo(m.Pod)
 		if err != nil {
-			continue // the queue has the pod as well, and says what is wrong with it
+			continue // the queue has the pod as well, and reports its error
 		}
 		p.handle.AddNominatedPod(klog.FromContext(ctx), info, &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: m.Node})
 	}
 }
 
-// Unreserve ends the attempt for all, unless it is committed: then the member comes again
-// alone.
+// Unreserve ends the attempt for all, unless it is committed: then the member comes again alone.
 func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
 	if read(state) != nil {
 		p.gangs.Unreserved(pod.UID)
 	}
 }
 
-// Permit lets nobody through before the last member has come.
+// Permit lets no member through before the last one has come.
 func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) (*fwk.Status, time.Duration) {
 	if read(state) == nil {
 		return nil, 0

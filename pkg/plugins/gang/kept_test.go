@@ -17,7 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// keep has four GPUs of node-0-1 be kept for a gang of a priority that has waited for long.
+// keep keeps four GPUs of node-0-1 for a gang of a priority that has waited for long.
 func (e *testEnv) keep(priority int32) {
 	gang := gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "default", Name: "waits"}
 	e.state.PreSelector.Keep(map[string][]*candidates.Kept{"node-0-1": {
@@ -57,7 +57,7 @@ func TestKeptDevices(t *testing.T) {
 	testkit.Soon(t, "the other gang is planned there", func() bool { return r.cycle(other).node == "node-0-1" })
 }
 
-// keepsFour has four GPUs of node-0-1 be kept for a gang of priority 5. A pod of priority 9 has node-0-0.
+// keepsFour keeps four GPUs of node-0-1 for a gang of priority 5. A pod of priority 9 has node-0-0.
 func keepsFour(t *testing.T) *testEnv {
 	t.Helper()
 	r := newTestEnv(t, 2)
@@ -66,8 +66,8 @@ func keepsFour(t *testing.T) *testEnv {
 	return r
 }
 
-// TestReservedBesideKept: what a gang holds beside a kept place is not free for others, before the scheduler's
-// snapshot shows it.
+// TestReservedBesideKept: devices that a gang holds beside a kept place are not free for others, before
+// the scheduler's snapshot shows them.
 func TestReservedBesideKept(t *testing.T) {
 	t.Parallel()
 	r := keepsFour(t)
@@ -87,8 +87,8 @@ func TestReservedBesideKept(t *testing.T) {
 	}
 }
 
-// TestHeldKeptPlaces: what is kept for a gang and what it holds there are the same devices. Others have the
-// rest until the gang's attempt ends, and no more then.
+// TestHeldKeptPlaces: the devices kept for a gang and those that it holds on the node are the same. Others
+// have the rest until the gang's attempt ends, and no more then.
 func TestHeldKeptPlaces(t *testing.T) {
 	t.Parallel()
 	r := newTestEnvWith(t, `{"drainAfter": "1s"}`, 1)
@@ -137,7 +137,8 @@ func TestHeldKeptPlaces(t *testing.T) {
 	}
 }
 
-// TestPreemptionBesideKept: a pod evicts others for what is not kept of a node, and nobody for what is.
+// TestPreemptionBesideKept: a pod evicts others for devices of a node that are not kept, and none for
+// those that are.
 func TestPreemptionBesideKept(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

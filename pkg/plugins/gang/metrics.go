@@ -11,8 +11,7 @@ import (
 )
 
 var (
-	// planSeconds is finest around 5 and 50 ms, which plans of 64 and of 1000 members must not
-	// exceed.
+	// planSeconds has the finest buckets around 5 and 50 ms, the limits for plans of 64 and of 1000 members.
 	planSeconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: "scheduler_nvtopo", Name: "gang_plan_duration_seconds", StabilityLevel: metrics.ALPHA,
 		Help: "Time that a plan for all members of a gang took, by whether there was room for it.",
@@ -28,7 +27,7 @@ func registerMetrics() {
 	registerOnce.Do(func() { legacyregistry.MustRegister(planSeconds) })
 }
 
-// observePlan takes note of a plan that ended in err.
+// observePlan records the duration and result of a plan.
 func observePlan(took time.Duration, err error) {
 	result := "placed"
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// remodel has a node's GPUs be of another model.
+// remodel changes the model of a node's GPUs.
 func (e *testEnv) remodel(node string) {
 	e.t.Helper()
 	m, err := machine.Lookup("dgx-h100")
@@ -100,7 +100,7 @@ func TestNoEvictionForOneModel(t *testing.T) {
 	}
 }
 
-// TestPromisedModelTime: a gang waits for the model that it was promised, says until when, and then
+// TestPromisedModelTime: a gang waits for the model that it was promised, reports until when, and then
 // takes another one.
 func TestPromisedModelTime(t *testing.T) {
 	t.Parallel()

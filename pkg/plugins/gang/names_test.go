@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// TestForeignNames: what is written on a pod names no gang and no pod of another namespace.
+// TestForeignNames: no text on a pod names a gang or a pod of another namespace.
 func TestForeignNames(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
@@ -57,8 +57,8 @@ func TestForeignNames(t *testing.T) {
 	}
 }
 
-// TestForeignYield: a gang whose places are taken is not told by whom, if that is a gang of another
-// namespace, nor that one whose they were.
+// TestForeignYield: a gang whose places are taken does not see the name of the gang that took them, if
+// that is of another namespace, nor the other way round.
 func TestForeignYield(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 2)

@@ -12,12 +12,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
-// nearKey says that PreFilter listed the nodes that are near to a gang.
+// nearKey marks a cycle in which PreFilter listed the nodes near a gang.
 const nearKey fwk.StateKey = "nvtopo.dev/near"
 
-// near limits the cycle of a pod that is no member to the nodes with room that are nearest to the
-// gang that it names. The other plugins choose among them. It is a wish: where other plugins
-// refused all of them, the next cycle looks at all nodes.
+// near limits the cycle of a pod in no gang to the nodes with room that are nearest to the gang that it
+// names. The other plugins choose among them. It is only a preference: if other plugins refused all of
+// them, the next cycle tries all nodes.
 func (p *Plugin) near(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.PreFilterResult {
 	to := p.gangs.NodesNear(pod)
 	if len(to) == 0 || !p.lists.Synced() || p.preSelector.BeginRetry(pod.UID) {
@@ -30,13 +30,13 @@ func (p *Plugin) near(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *
 		Closed: func(node string) bool { return p.keptFrom(snapshot, pod, node) },
 	}, pod, to)
 	if err != nil || len(names) == 0 {
-		return nil // what cannot be read of the pod TopologyAware says
+		return nil // TopologyAware reports the pod's errors
 	}
 	state.Write(nearKey, asked{})
 	return &fwk.PreFilterResult{NodeNames: sets.New(names...)}
 }
 
-// retryFar has a pod tried on all nodes whose list of near ones was refused.
+// retryFar has a pod tried on all nodes if its list of near ones was refused.
 func (p *Plugin) retryFar(logger klog.Logger, state fwk.CycleState, pod *v1.Pod) *fwk.Status {
 	if _, err := state.Read(nearKey); err != nil {
 		return fwk.NewStatus(fwk.Unschedulable)
@@ -45,7 +45,7 @@ func (p *Plugin) retryFar(logger klog.Logger, state fwk.CycleState, pod *v1.Pod)
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the nodes near the gang of "+gangrequest.NearKey+" are refused; all nodes are tried next")
 }
 
-// keptFrom reports whether a pod that is no member would take what is kept on a node.
+// keptFrom reports whether a pod in no gang would take capacity that is kept on a node.
 func (p *Plugin) keptFrom(snapshot fwk.NodeInfoLister, pod *v1.Pod, node string) bool {
 	if len(p.preSelector.Closed().Kept()[node]) == 0 {
 		return false

@@ -21,8 +21,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// TestNearPods has a gang on two of three nodes of the first rack, and none of the second
-// one's GPUs free. What the gang itself uses does not matter here.
+// TestNearPods has a gang on two of three nodes of the first rack, and no free GPUs on the second of them.
+// The gang's own usage does not matter here.
 func TestNearPods(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3, 2)
@@ -72,9 +72,9 @@ func (c lateRetries) After(d time.Duration) <-chan time.Time {
 	return c.RealClock.After(d)
 }
 
-// TestRefusedPodBackoff: a pod that all nodes refuse waits for its backoff: it was activated again
-// while its cycle on all nodes was under way. So it came again at once after that, and went round:
-// near nodes, all nodes, near nodes.
+// TestRefusedPodBackoff: a pod that all nodes refuse waits for its backoff: it was activated again while
+// its cycle on all nodes was under way, so it came again at once after that, and looped: near nodes, all
+// nodes, near nodes.
 func TestRefusedPodBackoff(t *testing.T) {
 	t.Parallel()
 	clk := lateRetries{back: make(chan time.Time)}
@@ -114,7 +114,7 @@ func (e *testEnv) listed(pod *v1.Pod) []string {
 	return sets.List(list.NodeNames)
 }
 
-// wantFarNext has other plugins refuse all near nodes: the next cycle looks at all.
+// wantFarNext has other plugins refuse all near nodes: the next cycle tries all.
 func (e *testEnv) wantFarNext(pod *v1.Pod) {
 	e.t.Helper()
 	e.refuseList(pod)

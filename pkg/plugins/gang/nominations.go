@@ -20,16 +20,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
-// nominationsEvery is how often nominations are looked at that are to be taken back, and nominationWithin how
+// nominationsEvery is the interval at which nominations are checked for removal, and nominationWithin how
 // long after the end of a place the framework may still write one for it.
 const (
 	nominationsEvery = time.Second
 	nominationWithin = time.Minute
 )
 
-// nominees are the members that the framework nominated, because a cycle of theirs ended while places were held
-// for their gang. It writes that on the pod, so what we say to the queue alone would not end it. It writes it after
-// the cycle, which may be after the place has ended: so an end is remembered for a while.
+// nominees holds the members that the framework nominated, because a cycle of theirs ended while places
+// were held for their gang. It writes the nomination on the pod, so deleting it from the queue alone would
+// not end it. It writes it after the cycle, possibly after the place has ended: so an end is kept for
+// nominationWithin.
 type nominees struct {
 	mu   sync.Mutex
 	pods map[types.UID]*nominee
@@ -37,7 +38,7 @@ type nominees struct {
 
 type nominee struct {
 	pod   *v1.Pod
-	lost  bool      // it was found without a place
+	lost  bool      // it was found without a place once
 	ended time.Time // when its place ended; zero before
 }
 
@@ -51,7 +52,7 @@ func (n *nominees) put(pods ...*v1.Pod) {
 	}
 }
 
-// take returns those of the pods that are nominated for a place, and forgets them.
+// take removes and returns those of the pods that are nominated for a place.
 func (n *nominees) take(uids ...types.UID) (pods []*v1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -64,7 +65,7 @@ func (n *nominees) take(uids ...types.UID) (pods []*v1.Pod) {
 	return pods
 }
 
-// end takes note that the places of pods have ended. It returns those that were nominated for them.
+// end records that the places of pods have ended. It returns those that were nominated for them.
 func (n *nominees) end(now time.Time, uids ...types.UID) (pods []*v1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,8 +78,8 @@ func (n *nominees) end(now time.Time, uids ...types.UID) (pods []*v1.Pod) {
 	return pods
 }
 
-// over returns the pods whose places have ended, and drops those of them of which no write can come any more. A
-// pod that is found twice in a row without a place, of whose end nobody told, is one of them.
+// over returns the pods whose places have ended, and drops those for which no write can come any more. A
+// pod that is found twice in a row without a place, and whose end was not recorded, is one of them.
 func (n *nominees) over(now time.Time, placed func(types.UID) bool) (pods []*v1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,7 +102,7 @@ func (n *nominees) over(now time.Time, placed func(types.UID) bool) (pods []*v1.
 	return pods
 }
 
-// runNominations takes back the nominations that outlived their places, until ctx ends.
+// runNominations removes the nominations that outlived their places, until ctx ends.
 func (d *doer) runNominations(ctx context.Context, clk clock.WithTicker) {
 	ticker := clk.NewTicker(nominationsEvery)
 	defer ticker.Stop()
@@ -117,11 +118,11 @@ func (d *doer) runNominations(ctx context.Context, clk clock.WithTicker) {
 	}
 }
 
-// nomination has the framework nominate a member for the place that is held for it until others are gone, as its
-// siblings are: otherwise its CPU, memory and ports there would be open to other pods. It takes back a
-// nomination for a place that is not held any more.
+// nomination has the framework nominate a member for the place that is held for it until others are gone,
+// as its siblings are: otherwise its CPU, memory and ports on that node would be open to other pods. It
+// removes a nomination for a place that is no longer held.
 func (p *Plugin) nomination(pod *v1.Pod) *fwk.PostFilterResult {
-	p.doer.nominees.put(pod) // before the look: who ends the place after it finds the pod
+	p.doer.nominees.put(pod) // before the lookup: a later end of the place finds the pod
 	node := p.gangs.ClaimedNode(pod.UID)
 	if node == "" {
 		p.doer.nominees.end(p.shared.Clock().Now(), pod.UID)
@@ -132,7 +133,7 @@ func (p *Plugin) nomination(pod *v1.Pod) *fwk.PostFilterResult {
 	return framework.NewPostFilterResultWithNominatedNode(node)
 }
 
-// replaceClaim ends what is held for a gang that has a plan now. Its members stay nominated until the plan's
+// replaceClaim ends the claim of a gang that has a plan now. Its members stay nominated until the plan's
 // places are held.
 func (p *Plugin) replaceClaim(turn *gangstate.Turn) {
 	if turn.Claim == nil {
@@ -147,8 +148,8 @@ func (p *Plugin) replaceClaim(turn *gangstate.Turn) {
 	p.doer.nominees.put(still...)
 }
 
-// endNomination takes the nomination off a pod that has one, unless it is gone or bound. It is tried again while the
-// pod is one of nominees.
+// endNomination removes the nomination of a pod, unless the pod is gone or bound. It is tried again while
+// the pod is one of nominees.
 func (d *doer) endNomination(pod *v1.Pod) {
 	now, err := d.handle.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
 	if err != nil || now.UID != pod.UID || now.Spec.NodeName != "" || now.Status.NominatedNodeName == "" {
@@ -160,7 +161,7 @@ func (d *doer) endNomination(pod *v1.Pod) {
 		return
 	}
 	if d.gangs.HoldsPlace(pod.UID) {
-		return // it has another place meanwhile, and is nominated for that
+		return // it has been nominated for another place meanwhile
 	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": now.ResourceVersion}, // a later nomination stays

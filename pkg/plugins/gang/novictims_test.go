@@ -11,9 +11,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
-// TestNobodyToEvict: for a gang without room no victims are looked for where nothing leaves a node and nobody
-// matters less. It would be planned a second time in vain, and with a thousand gangs that took most of the
-// scheduler's time. Not parallel, as the attempts are counted for the process.
+// TestNobodyToEvict: no victims are searched for a gang without room if no pod leaves a node and none has
+// a lower priority. It would be planned a second time in vain, and with a thousand gangs that took most of
+// the scheduler's time. Not parallel, as the attempts are counted for the process.
 func TestNobodyToEvict(t *testing.T) { //nolint:paralleltest // see above
 	const gangPriority = 10
 	tests := map[string]struct {

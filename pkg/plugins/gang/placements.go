@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// placedPerSecond and placedAtOnce bound the writes of where gangs without a PodGroup are. Nobody
-	// waits for them: while many gangs come, their Bindings go first.
+	// placedPerSecond and placedAtOnce bound the writes of the placements of gangs without a PodGroup. They
+	// are not urgent: while many gangs come, their Bindings go first.
 	placedPerSecond = 20
 	placedAtOnce    = 20
 )
 
-// placements are gangs without a PodGroup that are whole, and of which that is yet to be written.
+// placements is a queue of gangs without a PodGroup that are whole, and whose placement is to be written.
 type placements struct {
 	queue workqueue.TypedInterface[gangrequest.Key]
 
@@ -41,8 +41,8 @@ func (p *placements) put(c *gangstate.Commit) {
 	p.queue.Add(c.Key)
 }
 
-// take waits for a gang; nil once the queue is shut down. One that was put again while it was taken
-// is in the queue once more, with nothing left.
+// take waits for a gang; nil once the queue is shut down. One that was put again while it was taken is in
+// the queue once more, without a commit.
 func (p *placements) take() *gangstate.Commit {
 	for {
 		key, over := p.queue.Get()
@@ -64,7 +64,7 @@ func (p *placements) remove(key gangrequest.Key) *gangstate.Commit {
 	return c
 }
 
-// runPlacements writes where one gang after the other is, until the process ends.
+// runPlacements writes the placements of one gang after the other, until the process ends.
 func (d *doer) runPlacements(limit flowcontrol.RateLimiter) {
 	stop := context.AfterFunc(d.ctx, d.placements.queue.ShutDown)
 	defer stop()
@@ -76,7 +76,7 @@ func (d *doer) runPlacements(limit flowcontrol.RateLimiter) {
 	}
 }
 
-// writeWhole writes that all members of an attempt are bound, and where they are.
+// writeWhole writes that all members of an attempt are bound, and their placement.
 func (d *doer) writeWhole(c *gangstate.Commit) {
 	end, err := d.binder.BeginWrite(d.ctx)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
-// TestPlacementTurns: placements are written in turn. A gang that is whole again before its turn
-// has it once, for its last attempt.
+// TestPlacementTurns: placements are written in turn. A gang that is whole again before its turn has one
+// write, for its last attempt.
 func TestPlacementTurns(t *testing.T) {
 	t.Parallel()
 	p := newPlacements()
@@ -42,8 +42,8 @@ func TestPlacementTurns(t *testing.T) {
 	}
 }
 
-// TestRequeuedGang: a gang may be queued again while it is taken: it is in the queue once more,
-// with nothing left to be written. The worker took that for the end of the process.
+// TestRequeuedGang: a gang may be queued again while it is taken: it is in the queue once more, with
+// nothing left to be written. The worker took that for the end of the process.
 func TestRequeuedGang(t *testing.T) {
 	t.Parallel()
 	p := newPlacements()

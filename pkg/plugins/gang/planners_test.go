@@ -29,8 +29,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
-// TestPlannersAgree: the scheduler, explain and Kueue's admission check give one answer about a gang, on
-// random clusters of two racks and two models.
+// TestPlannersAgree: the scheduler, explain and Kueue's admission check give the same result for a gang,
+// on random clusters of two racks and two models.
 func TestPlannersAgree(t *testing.T) {
 	t.Parallel()
 	const rounds = 400
@@ -88,7 +88,7 @@ func TestPlannersAgree(t *testing.T) {
 	}
 }
 
-// askedOf is a random cluster, and a gang that all planners are asked about.
+// askedOf is a random cluster, and a gang that all planners plan.
 type askedOf struct {
 	*testEnv
 	t      *testing.T
@@ -123,7 +123,7 @@ func (q *askedOf) fill() {
 	*q.snapshot = *schedcache.NewSnapshot(pods, q.nodes)
 }
 
-// ask makes the gang, with random wishes.
+// ask makes the gang, with a random topology request.
 func (q *askedOf) ask() {
 	size, gpus, cpu := 2+q.random.IntN(5), q.random.IntN(5), strconv.Itoa(1+q.random.IntN(40))
 	if size == 6 {

@@ -69,8 +69,8 @@ func New(process *Process) func(context.Context, runtime.Object, fwk.Handle) (fw
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
 
-// SignPod keeps members from being batched: each has a node of its own in the plan. So it does
-// with pods that are to be near to a gang, whose lists depend on where that is.
+// SignPod keeps members from being batched: each has a node of its own in the plan. So it does with pods
+// that want to be near a gang, since their lists depend on the gang's place.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	if _, member := gangrequest.KeyOf(pod); member {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod is a member of a gang")
@@ -81,8 +81,8 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	return nil, nil
 }
 
-// EventsToRegister names no event: a gang is tried again when gangstate says so. When the
-// framework asks, the profile is complete, so a wrong order of plugins stops the start here.
+// EventsToRegister names no event: gangstate decides when a gang is tried again. The framework calls it
+// when the profile is complete, so the start fails here if the plugins are in a wrong order.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	p.mu.Lock()
 	started := p.gangs != nil
@@ -114,7 +114,7 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 	return nil, nil
 }
 
-// first refuses a profile in which another plugin that chooses devices or victims comes before.
+// first refuses a profile in which another plugin that chooses devices or victims comes before this one.
 func (p *Plugin) first(point string, set, postFilter *schedconfig.PluginSet) error {
 	own := slices.IndexFunc(set.Enabled, func(e schedconfig.Plugin) bool { return e.Name == Name })
 	if own < 0 {

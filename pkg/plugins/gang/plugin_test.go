@@ -56,8 +56,9 @@ func TestOneRackGang(t *testing.T) {
 	}
 }
 
-// TestBesideWrites: members come one after the other without a pause, though as many choices are
-// being written as may be: each waited 200 ms, and gangs above 50 came late. The clock stands still.
+// TestBesideWrites: members are bound one after the other without a pause, even while the greatest number
+// of allocations is being written: each waited 200 ms, and gangs above 50 came late. The clock stands
+// still.
 func TestBesideWrites(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakeClock(time.Now())
@@ -94,7 +95,7 @@ func TestBesideWrites(t *testing.T) {
 	}
 }
 
-// TestIncompleteGang: an incomplete gang is kept out.
+// TestIncompleteGang: an incomplete gang is kept out of the queue.
 func TestIncompleteGang(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 4)

@@ -25,7 +25,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// failedKey is where PreFilter keeps a question without an answer, for PostFilter.
+// failedKey is the key under which PreFilter keeps a question without a plan, for PostFilter.
 const failedKey fwk.StateKey = "nvtopo.dev/gang-failed"
 
 // failed is a gang without room.
@@ -46,7 +46,7 @@ func readFailed(state fwk.CycleState) *failed {
 	return f
 }
 
-// ownClaim has what is held for the gang itself not count.
+// ownClaim returns the places of a gang's own claim by node, so that they are treated as free for it.
 func ownClaim(claim *gangstate.Claim, snapshot fwk.NodeInfoLister) func(node string) *gangstate.Cleared {
 	if claim == nil {
 		return nil
@@ -63,9 +63,9 @@ func ownClaim(claim *gangstate.Claim, snapshot fwk.NodeInfoLister) func(node str
 	return func(node string) *gangstate.Cleared { return on[node] }
 }
 
-// preempt looks for pods that have to go for a gang without room, and evicts them. What they free
-// is held for all members until they are gone. Nobody is evicted while others still go for
-// the gang, and nobody unless the whole gang then has room.
+// preempt looks for victims for a gang without room, and evicts them. The freed places are held for all
+// members until the victims are gone. No pod is evicted while others are still terminating for the gang,
+// and none unless the whole gang then has room.
 func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Status {
 	q := f.question
 	began := p.shared.Clock().Now()
@@ -76,7 +76,7 @@ func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Statu
 			p.gangs.Wait(key, &gangstate.Wait{Why: claim.Because, Until: claim.Until, ForChange: true})
 			return refused("preemption: " + claim.Because)
 		}
-		// They are gone, or will not go, and there is no room all the same.
+		// They are gone, or will not end, and there is no room all the same.
 		p.gangs.EndClaim(key, "")
 		q.Turn.Claim, q.Cleared = nil, nil
 	}
@@ -113,8 +113,8 @@ func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Statu
 	return p.carryOut(ctx, q, e, pod)
 }
 
-// nothingGoes reports whether it is plain that nothing leaves a node and nobody could be evicted for a gang: the
-// same plan would fail again. It is the question of most of the gangs that wait, and a plan takes many times longer.
+// nothingGoes reports whether no pod leaves a node and none could be evicted for a gang: the same plan
+// would fail again. This holds for most of the waiting gangs, and a plan takes many times longer.
 func (p *Plugin) nothingGoes(q *gangstate.Question, field *gangstate.Field) bool {
 	g := q.Turn.Gang
 	if len(field.Others) > 0 || p.gangs.Expected().Len() > 0 {
@@ -139,7 +139,8 @@ func (p *Plugin) nothingGoes(q *gangstate.Question, field *gangstate.Field) bool
 	return true
 }
 
-// nobodyGoes says why nobody is evicted. err is why there is no plan with all gone who may go.
+// nobodyGoes returns the status of a gang for which no pod is evicted. err is why there is no plan with
+// all possible victims evicted.
 func nobodyGoes(field *gangstate.Field, err error) *fwk.Status {
 	switch {
 	case field.Never:
@@ -150,18 +151,18 @@ func nobodyGoes(field *gangstate.Field, err error) *fwk.Status {
 	return refused("preemption: no pod of a lower priority can go")
 }
 
-// preempts reports whether the profile has preemption at all: who takes DefaultPreemption out wants
-// nobody evicted.
+// preempts reports whether the profile has preemption at all: taking DefaultPreemption out of it disables
+// evictions.
 func (p *Plugin) preempts() bool {
 	f, ok := p.handle.(interface{ ListPlugins() *schedconfig.Plugins })
 	return !ok || slices.ContainsFunc(f.ListPlugins().PostFilter.Enabled, func(e schedconfig.Plugin) bool { return e.Name == names.DefaultPreemption })
 }
 
-// maxTrials is how many plans other plugins may refuse.
+// maxTrials is the number of plans that other plugins may refuse.
 const maxTrials = 8
 
-// victims finds who has to go so that the members fit by what all plugins say. why is what another
-// plugin says against the last plan.
+// victims finds the pods to evict so that the members fit according to all plugins. why is another
+// plugin's objection to the last plan.
 func (p *Plugin) victims(ctx context.Context, q *gangstate.Question, field *gangstate.Field) (e *gangstate.Eviction, why string, err error) {
 	for range maxTrials {
 		var refusal gangstate.Refusal
@@ -180,7 +181,7 @@ func (p *Plugin) victims(ctx context.Context, q *gangstate.Question, field *gang
 	return nil, why, nil
 }
 
-// field is what a gang may take from.
+// field returns the pods and places that a gang may take.
 func (p *Plugin) field(q *gangstate.Question) (*gangstate.Field, error) {
 	pdbs, err := p.budgets.List(labels.Everything())
 	if err != nil {
@@ -211,7 +212,7 @@ func (p *Process) patience(pod *v1.Pod) time.Duration {
 	return 0
 }
 
-// there reports whether a pod that is to go still has something on its node.
+// there reports whether a victim still has resources on its node.
 func (p *Plugin) there(l gangstate.Located) bool {
 	if p.nodes.Has(l.Node, l.Pod.UID) {
 		return true
@@ -220,7 +221,7 @@ func (p *Plugin) there(l gangstate.Located) bool {
 	return err == nil && slices.ContainsFunc(info.GetPods(), func(pi fwk.PodInfo) bool { return pi.GetPod().UID == l.Pod.UID })
 }
 
-// carryOut holds the places of all members, and has the victims go.
+// carryOut reserves the places of all members, and has the victims evicted.
 func (p *Plugin) carryOut(ctx context.Context, q *gangstate.Question, e *gangstate.Eviction, pod *v1.Pod) *fwk.Status {
 	key, members := q.Turn.Gang.Key, e.Answer.Members
 	if failed, reason := p.gangReserver.ReserveGang(members, q.Snapshot, e.Infos, e.Gone); reason != placement.Fits {
@@ -228,7 +229,7 @@ func (p *Plugin) carryOut(ctx context.Context, q *gangstate.Question, e *gangsta
 		return refused(fmt.Sprintf("preemption: what would be freed cannot be held: %s on %s: %s", m.Pod.Name, m.Node, reason.Text(m.Demand.Request)))
 	}
 	claim := p.claim(q, e)
-	p.nominate(ctx, members, pod) // before Claim: the end of the claim takes nominations back
+	p.nominate(ctx, members, pod) // before Claim: the end of the claim removes nominations
 	if !p.gangs.Claim(q.Turn, claim) {
 		p.unclaimed(members)
 		return refused("the gang changed while victims were looked for")
@@ -243,7 +244,7 @@ func (p *Plugin) carryOut(ctx context.Context, q *gangstate.Question, e *gangsta
 	return refused("preemption: " + claim.Because)
 }
 
-// claim is what is held until all that go are gone.
+// claim returns the claim on the members' places until all victims are gone.
 func (p *Plugin) claim(q *gangstate.Question, e *gangstate.Eviction) *gangstate.Claim {
 	c, now := &gangstate.Claim{}, p.shared.Clock().Now()
 	for i := range e.Answer.Members {
@@ -265,8 +266,8 @@ func (p *Plugin) claim(q *gangstate.Question, e *gangstate.Eviction) *gangstate.
 	return c
 }
 
-// holdOn holds the places of a plan that another plugin refused, if pods were evicted for the gang: others
-// must not get what those left before the gang has another plan. It ends when the claim would have.
+// holdOn keeps the places of a plan that another plugin refused, if pods were evicted for the gang: others
+// must not get the freed devices before the gang has another plan. It ends when the claim would have.
 func (p *Plugin) holdOn(ctx context.Context, c *cycle, pod *v1.Pod) {
 	if c.turn == nil || c.turn.Claim == nil {
 		return
@@ -285,7 +286,7 @@ func (p *Plugin) holdOn(ctx context.Context, c *cycle, pod *v1.Pod) {
 	}
 }
 
-// unclaimed takes back what was reserved for members, and their nominations.
+// unclaimed releases the members' reserved places, and their nominations.
 func (p *Plugin) unclaimed(members []nodestate.GangMember) {
 	p.gangReserver.EndPlanned(uidsOf(members)...)
 	for i := range members {
@@ -293,7 +294,7 @@ func (p *Plugin) unclaimed(members []nodestate.GangMember) {
 	}
 }
 
-// because says for whom the members wait.
+// because returns the text about the pods for which the members wait.
 func because(q *gangstate.Question, e *gangstate.Eviction) string {
 	var parts []string
 	key := q.Turn.Gang.Key

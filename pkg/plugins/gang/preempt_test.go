@@ -28,7 +28,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// failing is a cycle of a member that finds no room, to its end.
+// failing runs a whole cycle of a member that finds no room.
 func (e *testEnv) failing(pod *v1.Pod) string {
 	e.t.Helper()
 	c := e.cycle(pod)
@@ -42,8 +42,8 @@ func (e *testEnv) failing(pod *v1.Pod) string {
 	return status.Message()
 }
 
-// TestPreemption is who goes for a gang of three members of priority 10 that want whole nodes, in
-// two racks of three nodes.
+// TestPreemption: which pods are evicted for a gang of three members of priority 10 that want whole nodes,
+// in two racks of three nodes.
 func TestPreemption(t *testing.T) {
 	t.Parallel()
 	type on struct {
@@ -56,7 +56,7 @@ func TestPreemption(t *testing.T) {
 		pods     map[string]on
 		required bool
 		refuses  string   // the nodes that another plugin refuses begin so
-		want     []string // who is evicted
+		want     []string // the evicted pods
 		wantWhy  string
 	}{
 		"one rack is emptied, and it is the one that matters less": {
@@ -141,8 +141,8 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// TestRefusalAfterEviction: what was evicted for a gang is held for it until it has its places. One
-// refusal by another plugin, while it is planned, leaves it nothing less.
+// TestRefusalAfterEviction: devices freed by evictions for a gang are held for it until it has its places,
+// also after one refusal by another plugin while it is planned.
 func TestRefusalAfterEviction(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 4)
@@ -181,8 +181,8 @@ func TestRefusalAfterEviction(t *testing.T) {
 	}
 }
 
-// TestPreemptionOfBusyPod: a victim of which others write the status all the time, so that the API server
-// answers our own write of it with conflicts, is evicted all the same.
+// TestPreemptionOfBusyPod: a victim whose status others write all the time, so that the scheduler's own
+// write of it gets conflicts, is evicted all the same.
 func TestPreemptionOfBusyPod(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 1)
@@ -201,7 +201,7 @@ func TestPreemptionOfBusyPod(t *testing.T) {
 	testkit.Soon(t, "the victim is evicted", func() bool { return slices.Equal(r.evicted(), []string{"a"}) })
 }
 
-// goesOnAfter: what is held keeps the gang's places, nobody else goes while the victims leave, and
+// goesOnAfter checks that the gang's places are held, no other pod is evicted while the victims leave, and
 // then all members are placed.
 func (e *testEnv) goesOnAfter(gang []*v1.Pod) {
 	e.t.Helper()
@@ -230,7 +230,7 @@ func (e *testEnv) goesOnAfter(gang []*v1.Pod) {
 	}
 }
 
-// evicted are the pods whose deletion was asked for.
+// evicted returns the pods whose deletion was requested.
 func (e *testEnv) evicted() (names []string) {
 	for _, action := range e.client.Actions() {
 		if d, ok := action.(clienttesting.DeleteAction); ok && d.GetResource().Resource == "pods" {
@@ -257,8 +257,8 @@ func (e *testEnv) budget(labels map[string]string) {
 	})
 }
 
-// TestWaitingGangYield: a waiting gang yields as a whole. Two of three members wait at Permit when
-// a gang of a higher priority comes. Nobody is evicted.
+// TestWaitingGangYield: a waiting gang yields as a whole. Two of three members wait at Permit when a gang
+// of a higher priority comes. No pod is evicted.
 func TestWaitingGangYield(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
@@ -288,8 +288,7 @@ func TestWaitingGangYield(t *testing.T) {
 	})
 }
 
-// TestEqualPriorityGang: a gang of the same priority waits. Nothing yields to a gang of the same
-// priority.
+// TestEqualPriorityGang: a gang waits for another one of the same priority, which does not yield.
 func TestEqualPriorityGang(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
@@ -308,7 +307,7 @@ func TestEqualPriorityGang(t *testing.T) {
 	}
 }
 
-// TestNeverPreemptingGang says so by its pods.
+// TestNeverPreemptingGang: a gang whose pods must not preempt waits.
 func TestNeverPreemptingGang(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 3)
@@ -327,8 +326,7 @@ func TestNeverPreemptingGang(t *testing.T) {
 	}
 }
 
-// TestSurplusYield: a gang gives what it has above its minimum: of four members two are the
-// minimum.
+// TestSurplusYield: a gang gives up members above its minimum: of four members two are the minimum.
 func TestSurplusYield(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 4)
@@ -348,7 +346,8 @@ func TestSurplusYield(t *testing.T) {
 	}
 }
 
-// fails is a cycle of a member that finds no room, to its end: the scheduling queue is told as upstream tells it.
+// fails runs a whole cycle of a member that finds no room, and passes the result to the scheduling queue
+// as upstream does.
 func (e *testEnv) fails(pod *v1.Pod) {
 	e.t.Helper()
 	c := e.cycle(pod)
@@ -367,9 +366,9 @@ func (e *testEnv) fails(pod *v1.Pod) {
 	e.fw.AddNominatedPod(klog.Background(), info, nominating)
 }
 
-// TestPreemptorNomination: while its victims leave, every member is nominated, so that nobody takes CPU, memory
-// and ports of a place that is held: also the one that looked for victims, at each of its cycles. When the
-// places are not held any more, the API server hears that it is nominated no longer.
+// TestPreemptorNomination: while its victims leave, every member is nominated, so that no other pod takes
+// CPU, memory and ports of a held place: also the one that looked for victims, at each of its cycles. When
+// the places are no longer held, the nomination is removed at the API server.
 func TestPreemptorNomination(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 2)
@@ -400,7 +399,7 @@ func TestPreemptorNomination(t *testing.T) {
 	})
 }
 
-// claims has a gang of two wait for its victims, which have two nodes.
+// claims returns a gang of two that waits for its victims, which have two nodes.
 func claims(t *testing.T) (r *testEnv, gang []*v1.Pod) {
 	t.Helper()
 	r = newTestEnv(t, 2)
@@ -416,7 +415,7 @@ func claims(t *testing.T) (r *testEnv, gang []*v1.Pod) {
 	return r, gang
 }
 
-// TestLateNomination: a nomination does not outlive the place that it is for, whenever the framework writes it.
+// TestLateNomination: a nomination does not outlive its place, whenever the framework writes it.
 func TestLateNomination(t *testing.T) {
 	t.Parallel()
 	write := func(r *testEnv, pod *v1.Pod) { // as upstream does, after the cycle
@@ -438,7 +437,7 @@ func TestLateNomination(t *testing.T) {
 	tests := map[string]func(r *testEnv, gang []*v1.Pod){
 		"it is written after the place has ended": func(r *testEnv, gang []*v1.Pod) {
 			end(r, gang)
-			time.Sleep(100 * time.Millisecond) // whoever takes it back only at the end has done so
+			time.Sleep(100 * time.Millisecond) // so that a removal only at the end is over
 			write(r, gang[0])
 		},
 		"the gang is planned, and its places are not held": func(r *testEnv, gang []*v1.Pod) {
@@ -488,8 +487,8 @@ func TestNominationsHeldOn(t *testing.T) {
 	}
 }
 
-// TestSinglePodAndGang: for a pod that wants a node of a gang the whole gang goes, and a gang stays of which
-// one member matters more.
+// TestSinglePodAndGang: for a pod that wants a node of a gang the whole gang is evicted, unless one member
+// has a priority that is not lower.
 func TestSinglePodAndGang(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -535,8 +534,8 @@ func TestSinglePodAndGang(t *testing.T) {
 	}
 }
 
-// refusedSingle is a cycle of a pod in no gang that no node has room for, to its end. It returns what the nodes
-// say.
+// refusedSingle runs a whole cycle of a pod in no gang for which no node has room, and returns the nodes'
+// statuses.
 func (e *testEnv) refusedSingle(pod *v1.Pod) fwk.NodeToStatusReader {
 	e.t.Helper()
 	state := framework.NewCycleState()

@@ -31,7 +31,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
-// Process is what the plugin's instances of all profiles share. Make one in main.
+// Process is the state that the plugin's instances of all profiles share. Make one in main.
 type Process struct {
 	shared *lifecycle.Shared
 	gangs  *gangstate.Gangs // nil until the State is made
@@ -48,7 +48,7 @@ type Process struct {
 	doer     *doer // of all profiles
 }
 
-// parts are those of the State that the plugin uses.
+// parts are the parts of the State that the plugin uses.
 type parts struct {
 	nodes        *nodestate.NodeCache
 	allocations  *nodestate.AllocationTable
@@ -65,7 +65,7 @@ func NewProcess(shared *lifecycle.Shared) *Process {
 	return &Process{shared: shared, profiles: map[string]*lifecycle.Profile{}}
 }
 
-// errCoscheduling is why a scheduler with both plugins does not start.
+// errCoscheduling is returned at the start of a scheduler with both plugins.
 var errCoscheduling = errors.New("GangPlacement and Coscheduling both hold pods of a PodGroup back: enable one of them, in all profiles")
 
 // Coscheduling returns the factory of that plugin, which refuses to run beside GangPlacement.
@@ -93,13 +93,13 @@ func (p *Process) configure(c *gangstate.Config) error {
 	return nil
 }
 
-// scheduler is what the gangs ask of this process, and have it do.
+// scheduler implements gangstate's interfaces to this process.
 type scheduler struct {
 	*doer
 	cluster
 }
 
-// cluster is what gangs ask of the State.
+// cluster implements gangstate.Cluster with the State.
 type cluster struct {
 	leader      *leader.Leader
 	lists       *nodestate.FirstLists
@@ -107,16 +107,16 @@ type cluster struct {
 	preSelector *nodestate.PreSelector
 }
 
-// MayLead is gangstate.Cluster's.
+// MayLead implements gangstate.Cluster.
 func (c cluster) MayLead() bool { return c.leader.MayLead() }
 
-// Synced is gangstate.Cluster's.
+// Synced implements gangstate.Cluster.
 func (c cluster) Synced() bool { return c.lists.Synced() }
 
-// Fabric is gangstate.Cluster's.
+// Fabric implements gangstate.Cluster.
 func (c cluster) Fabric() *fabricview.View { return c.fabric.Current() }
 
-// Keep is gangstate.Cluster's.
+// Keep implements gangstate.Cluster.
 func (c cluster) Keep(places map[string][]*candidates.Kept) { c.preSelector.Keep(places) }
 
 // join adds a profile. The first one starts what the process needs, until ctx ends.
@@ -158,7 +158,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 	})
 }
 
-// start feeds the gangs from the informers. The caller holds p.mu.
+// start connects the gangs to the informers. The caller holds p.mu.
 func (p *Process) start(ctx context.Context, h fwk.Handle, state *nodestate.State) error {
 	registerMetrics()
 	core := h.SharedInformerFactory().Core().V1()
@@ -192,7 +192,7 @@ func (p *Process) podHandler() cache.ResourceEventHandler {
 		UpdateFunc: func(oldObj, obj any) {
 			old, ok1 := oldObj.(*v1.Pod)
 			pod, ok2 := obj.(*v1.Pod)
-			if ok1 && ok2 && old.UID != pod.UID { // made anew under its name while the watch was broken
+			if ok1 && ok2 && old.UID != pod.UID { // replaced under its name while the watch was broken
 				p.gangs.DeletePod(old)
 			}
 			if ok2 {
@@ -210,8 +210,8 @@ func (p *Process) podHandler() cache.ResourceEventHandler {
 	}
 }
 
-// nodeHandler wakes waiting gangs when a node says something else to pods. What it has of
-// devices the State tells of.
+// nodeHandler wakes waiting gangs when a node changes in a way that may let other pods onto it. Changes of
+// its devices come from the State.
 func (p *Process) nodeHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { p.gangs.Changed() },
@@ -225,7 +225,7 @@ func (p *Process) nodeHandler() cache.ResourceEventHandler {
 	}
 }
 
-// Groups returns the PodGroups that are known. They must not be changed.
+// Groups returns the known PodGroups. They must not be changed.
 func (p *Process) Groups() []*schedulingv1alpha1.PodGroup {
 	p.mu.Lock()
 	gangs := p.gangs
@@ -247,11 +247,11 @@ func (p *Process) demand(pod *v1.Pod) (*placement.Demand, error) {
 	return profile.Demand(pod)
 }
 
-// groupsRetry is how often the API server is asked for PodGroups while it has none, or while they
-// cannot be watched.
+// groupsRetry is the interval at which the API server is checked for PodGroups while it has none, or while
+// they cannot be watched.
 const groupsRetry = 10 * time.Second
 
-// watchGroups follows the PodGroups once the API server knows them.
+// watchGroups follows the PodGroups once the API server serves them.
 func (p *Process) watchGroups(ctx context.Context, h fwk.Handle) {
 	logger := klog.FromContext(ctx)
 	for said := false; ; said = true {

@@ -27,13 +27,13 @@ func TestProfileConfig(t *testing.T) {
 	}
 }
 
-// named is a profile's handle, of which the name alone is asked.
+// named is a profile's handle of which only the name is used.
 type named struct{ fwk.Handle }
 
 func (named) ProfileName() string { return "alone" }
 
 // TestProfileWithoutDevices: the scheduler does not start if no profile with gangs has a plugin that knows
-// what nodes have.
+// the nodes' devices.
 func TestProfileWithoutDevices(t *testing.T) {
 	p := &Plugin{Process: NewProcess(lifecycle.NewShared(clock.RealClock{})), handle: named{}}
 	_, err := p.EventsToRegister(t.Context())

@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/refusals"
 )
 
-// TestGangsElsewhere: a gang goes to other nodes than one whose kubelet refuses pods, if these have room
-// for it, and there if they have not.
+// TestGangsElsewhere: a gang avoids a node whose kubelet refuses pods if other nodes have room for it, and
+// uses it if they have not.
 func TestGangsElsewhere(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -23,16 +23,15 @@ import (
 )
 
 const (
-	// eventRolledBack is the reason of the events on a gang that was never whole and on its
-	// members that were bound, which are evicted.
+	// eventRolledBack is the reason of the events on a gang that was never whole and on its bound members,
+	// which are evicted.
 	eventRolledBack = "GangRolledBack"
-	// eventNotRolledBack is the reason of the event on such a gang of which members could not be
-	// evicted.
+	// eventNotRolledBack is the reason of the event on such a gang if members could not be evicted.
 	eventNotRolledBack = "GangNotRolledBack"
 	evicting           = "Evicting"
 )
 
-// Settle asks the API server itself for a gang, and does what is to be done about it.
+// Settle reads a gang from the API server itself, and rolls it back or records that it is whole.
 func (d *doer) Settle(s *gangstate.Settlement) {
 	go func() {
 		evicted, err := d.settle(s)
@@ -43,7 +42,7 @@ func (d *doer) Settle(s *gangstate.Settlement) {
 	}()
 }
 
-// settle returns how many members were evicted.
+// settle returns the number of evicted members.
 func (d *doer) settle(s *gangstate.Settlement) (evicted int, err error) {
 	ctx, cancel := d.binder.Bounded(d.ctx)
 	defer cancel()
@@ -67,17 +66,17 @@ func (d *doer) settle(s *gangstate.Settlement) (evicted int, err error) {
 	return 0, nil
 }
 
-// sameAttempt reports whether a PodGroup is now in the attempt in which it was read, and asks for as
-// many members: what was judged by the pods that were read after it still holds then. Its labels and
-// its status change all the time.
+// sameAttempt reports whether a PodGroup is still in the attempt in which it was read, with the same
+// number of members: the decision, made from the pods that were read after it, is then still valid. Its
+// labels and status change all the time.
 func sameAttempt(read, now *schedulingv1alpha1.PodGroup) bool {
 	before, known := gangrequest.StateOf(read)
 	state, still := gangrequest.StateOf(now)
 	return known && still && state == before && now.Spec.MinMember == read.Spec.MinMember
 }
 
-// now reads a PodGroup and its pods from the API server's store. The group is read first: if it
-// says that the gang is not whole, who was bound by then is among the pods.
+// now reads a PodGroup and its pods from the API server's store. The group is read first: if its state is
+// not whole, all members bound by then are among the pods.
 func (d *doer) now(ctx context.Context, s *gangstate.Settlement) (*schedulingv1alpha1.PodGroup, []*v1.Pod, error) {
 	client, err := d.groups()
 	if err != nil {
@@ -103,11 +102,12 @@ func (d *doer) now(ctx context.Context, s *gangstate.Settlement) (*schedulingv1a
 	return group, pods, nil
 }
 
-// rollBack evicts members. Those that cannot be evicted, such as those whose disruption budget
-// refuses, stay for now: the gang says so, since its owner can mend it, and is looked at again.
+// rollBack evicts members. Those that cannot be evicted, such as those whose disruption budget refuses,
+// stay for now: an event on the gang reports it, since its owner can fix it, and the gang is checked
+// again.
 func (d *doer) rollBack(group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) (evicted int, err error) {
 	group = group.DeepCopy()
-	group.SetGroupVersionKind(schedulingv1alpha1.SchemeGroupVersion.WithKind("PodGroup")) // what an event needs to name it
+	group.SetGroupVersionKind(schedulingv1alpha1.SchemeGroupVersion.WithKind("PodGroup")) // an event needs it to name the object
 	why := fmt.Sprintf("the gang was never whole, and %d of its members are bound while the others found no place within the time", len(pods))
 	evicted, err = evictEach(pods, func(pod *v1.Pod) error {
 		err := d.evict(pod)
@@ -126,8 +126,8 @@ func (d *doer) rollBack(group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) (evi
 	return evicted, err
 }
 
-// evictEach evicts one pod after the other. One that cannot be evicted keeps no other one: a gang
-// that is half evicted helps nobody. It ends at once only where the next one would meet the same:
+// evictEach evicts one pod after the other. One that cannot be evicted does not stop the others: a gang
+// that is half evicted is of no use. It ends early only where the next one would fail the same way:
 // another process leads, or the API server does not answer in time.
 func evictEach(pods []*v1.Pod, evict func(*v1.Pod) error) (evicted int, failed error) {
 	for _, pod := range pods {
@@ -144,8 +144,8 @@ func evictEach(pods []*v1.Pod, evict func(*v1.Pod) error) (evicted int, failed e
 	return evicted, failed
 }
 
-// evict asks for the eviction of one member, if this process still leads. It may be before its first
-// cycle: the question must not take the identity of another process of this host for its own.
+// evict requests the eviction of one member, if this process still leads. It may run before its first
+// cycle: the check must not take the identity of another process of this host for its own.
 func (d *doer) evict(pod *v1.Pod) error {
 	ctx, cancel := d.binder.Bounded(d.ctx)
 	defer cancel()

@@ -32,8 +32,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
-// TestFailedEviction: one eviction that fails ends no roll-back. It has the eviction of b, of a, b
-// and c, fail.
+// TestFailedEviction: one eviction that fails does not end a roll-back. Of a, b and c, the eviction of b
+// fails.
 func TestFailedEviction(t *testing.T) {
 	t.Parallel()
 	pods := v1.Resource("pods")
@@ -81,8 +81,7 @@ func TestFailedEviction(t *testing.T) {
 	}
 }
 
-// TestSameAttempt: that a gang is whole is written on its PodGroup also where something else of it was
-// changed since it was read.
+// TestSameAttempt: a PodGroup is marked whole also if other fields of it have changed since it was read.
 func TestSameAttempt(t *testing.T) {
 	t.Parallel()
 	group := func(state string, minimum int32, version string) *schedulingv1alpha1.PodGroup {
@@ -112,7 +111,7 @@ func TestSameAttempt(t *testing.T) {
 	}
 }
 
-// handle is a framework of which only the client is there.
+// handle is a framework with a client only.
 type handle struct {
 	fwk.Handle
 	client kubernetes.Interface
@@ -120,8 +119,8 @@ type handle struct {
 
 func (h handle) ClientSet() kubernetes.Interface { return h.client }
 
-// TestWholeBesideWrites: that a gang is whole is written although others write its PodGroup between the two
-// times that it is read. It was left out then, and the gang stayed one that was never whole.
+// TestWholeBesideWrites: a gang is marked whole although others write its PodGroup between the two reads.
+// The mark was left out then, and the gang stayed one that was never whole.
 func TestWholeBesideWrites(t *testing.T) {
 	t.Parallel()
 	const name = "g"

@@ -22,14 +22,14 @@ import (
 const (
 	// eventWaiting is the reason of the event on a gang that does not go on.
 	eventWaiting = "GangWaiting"
-	// saidPerSecond and saidAtOnce bound the writes of reasons of all gangs together: far fewer
-	// than an API server binds, since nobody waits for them.
+	// saidPerSecond and saidAtOnce bound the writes of reasons of all gangs together: far fewer than an API
+	// server binds, since they are not urgent.
 	saidPerSecond = 50
 	saidAtOnce    = 100
 )
 
-// sayings are what gangs that do not go on have yet to tell their members. Each gang has its
-// turn, for one member. What a gang says later takes the place of what it said before.
+// sayings is the queue of reasons to be written on the members of waiting gangs. The gangs take turns, one
+// member each. A later reason of a gang replaces the earlier one.
 type sayings struct {
 	wake chan struct{}
 
@@ -38,7 +38,7 @@ type sayings struct {
 	of    map[gangrequest.Key]*saying // guarded by mu; those in turns
 }
 
-// saying is a reason, and the members to tell.
+// saying is a reason, and the members it is to be written on.
 type saying struct {
 	pods []*v1.Pod
 	why  string
@@ -48,8 +48,8 @@ func newSayings() *sayings {
 	return &sayings{wake: make(chan struct{}, 1), of: map[gangrequest.Key]*saying{}}
 }
 
-// put has the members told. Those that were still to be told the reason before come first:
-// else a gang that often has another reason would never reach its last ones.
+// put queues a reason for the members. Those that did not get the previous reason yet come first: else a
+// gang whose reason changes often would never reach its last ones.
 func (s *sayings) put(key gangrequest.Key, pods []*v1.Pod, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *sayings) put(key gangrequest.Key, pods []*v1.Pod, why string) {
 	}
 }
 
-// take removes the next member from the queue of events and returns it.
+// take removes the next member from the queue and returns it.
 func (s *sayings) take() (key gangrequest.Key, pod *v1.Pod, why string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *sayings) take() (key gangrequest.Key, pod *v1.Pod, why string, ok bool)
 	return key, nil, "", false
 }
 
-// forget drops what a gang has left to say.
+// forget drops a gang's queued reasons.
 func (s *sayings) forget(key gangrequest.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,11 +105,11 @@ func (s *sayings) forget(key gangrequest.Key) {
 	}
 }
 
-// Say writes the reason to every member: autoscalers count pods that say that they are
-// unschedulable, and people look at the events of any of them.
+// Say queues the reason for every member: autoscalers look for pods whose condition is unschedulable, and
+// people look at the events of any of them.
 func (d *doer) Say(key gangrequest.Key, pods []*v1.Pod, why string) { d.sayings.put(key, pods, why) }
 
-// runSayings writes one reason after the other until ctx ends.
+// runSayings writes one queued reason after the other until ctx ends.
 func (d *doer) runSayings(ctx context.Context, limit flowcontrol.RateLimiter) {
 	for {
 		key, pod, why, ok := d.sayings.take()
@@ -121,7 +121,7 @@ func (d *doer) runSayings(ctx context.Context, limit flowcontrol.RateLimiter) {
 			}
 			continue
 		}
-		if !d.leader.MayLead() || !d.gangs.Stuck(key) { // the leader says it, or there is nothing to say any more
+		if !d.leader.MayLead() || !d.gangs.Stuck(key) { // the leader writes it, or the gang waits no longer
 			d.sayings.forget(key)
 			continue
 		}
@@ -143,7 +143,7 @@ func (d *doer) say(ctx context.Context, pod *v1.Pod, why string) error {
 	var body struct {
 		Metadata struct {
 			UID             types.UID `json:"uid"`
-			ResourceVersion string    `json:"resourceVersion"` // nothing is said of a pod that was bound meanwhile
+			ResourceVersion string    `json:"resourceVersion"` // no reason is written on a pod that was bound meanwhile
 		} `json:"metadata"`
 		Status struct {
 			Conditions []v1.PodCondition `json:"conditions"`

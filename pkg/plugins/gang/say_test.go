@@ -26,7 +26,7 @@ func podsOf(gang string, numbers ...int) (pods []*v1.Pod) {
 	return pods
 }
 
-// told takes so many sayings.
+// told takes n reasons from the queue.
 func told(s *sayings, n int) (out []string) {
 	for range n {
 		_, pod, why, ok := s.take()
@@ -38,7 +38,7 @@ func told(s *sayings, n int) (out []string) {
 	return out
 }
 
-// TestNoticeTurns: gangs tell their members in turn.
+// TestNoticeTurns: gangs take turns in writing reasons.
 func TestNoticeTurns(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -90,8 +90,8 @@ func TestNoticeTurns(t *testing.T) {
 	}
 }
 
-// TestReasonBacklog: reasons that change do not pile up. It has 100 gangs of 1000 members say
-// something new six times before anybody is told: what waits is one reason for each member.
+// TestReasonBacklog: reasons that change do not pile up. 100 gangs of 1000 members report a new reason six
+// times before any is written: one reason for each member is queued.
 func TestReasonBacklog(t *testing.T) {
 	t.Parallel()
 	const gangs, members = 100, 1000

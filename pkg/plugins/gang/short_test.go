@@ -14,8 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// TestShortage: a gang that has no room says what is short if it is not devices, and how many nodes that
-// is about. It said "cluster: 1 of 2" alone.
+// TestShortage: a gang without room reports the short resource if it is not devices, and the number of
+// nodes concerned. It reported "cluster: 1 of 2" alone.
 func TestShortage(t *testing.T) {
 	t.Parallel()
 	asks := func(name v1.ResourceName, amount string) func(*v1.Pod) {

@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// No time wakes the gang: it waited for a second and a tick, however soon the lists were in.
+// No timer wakes the gang: it waited for a second and a tick, however soon the lists had been received.
 func TestGangBeforeFirstLists(t *testing.T) {
 	t.Parallel()
 	var served atomic.Bool

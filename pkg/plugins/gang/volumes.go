@@ -7,14 +7,14 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
-// volumes knows the volumes of pods.
+// volumes looks up the volumes of pods.
 type volumes struct {
 	claims  corelisters.PersistentVolumeClaimLister
 	volumes corelisters.PersistentVolumeLister
 }
 
-// of returns where the bound volumes of a pod can be used. What is not bound, or not known yet,
-// is for the plugins that bind volumes.
+// of returns the node selectors of a pod's bound volumes. Volumes that are not bound, or not known yet,
+// are left to the plugins that bind volumes.
 func (v *volumes) of(pod *v1.Pod) (at []*v1.NodeSelector) {
 	for i := range pod.Spec.Volumes {
 		source, name := &pod.Spec.Volumes[i], ""

@@ -14,8 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// TestLocalVolumes: members go to their local volumes. It has members whose claims are bound, each
-// to a volume on another node. Nobody refuses a node here, so it is the plan that knows.
+// TestLocalVolumes: members are placed at their local volumes. Their claims are bound, each to a volume on
+// another node. No plugin refuses a node here, so the plan itself has to respect them.
 func TestLocalVolumes(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 4, 4)

@@ -19,13 +19,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
-// Commit keeps the entries of all members, writes that the gang is not whole, and lets the
-// members through. Only a gang that says so may be rolled back, so this is written for its
-// first members and for nobody who comes later. It does not queue for a write: the members
-// wait for it, with all that they hold.
+// Commit keeps the assumed allocations of all members, writes that the gang is not whole, and lets the
+// members through. Only a gang with that state may be rolled back, so it is written for its first members
+// and not for later ones. It does not queue for a write: the members wait for it, with all that they hold.
 func (d *doer) Commit(c *gangstate.Commit) {
 	d.plans.KeepPlanned(c.Members...)
-	d.nominees.take(c.Members...) // to be bound, they are nominated no more
+	d.nominees.take(c.Members...) // they are about to be bound, so they are no longer nominated
 	go func() {
 		var err error
 		if c.Group != nil && c.Fresh {
@@ -39,8 +38,8 @@ func (d *doer) Commit(c *gangstate.Commit) {
 	}()
 }
 
-// Whole writes that all members of an attempt are bound, and where they are. On a PodGroup that
-// keeps the members from a roll-back, so it does not wait for its turn among others.
+// Whole writes that all members of an attempt are bound, and their placement. On a PodGroup that keeps the
+// members from a roll-back, so it does not wait for its turn among others.
 func (d *doer) Whole(c *gangstate.Commit) {
 	if c.Group == nil {
 		d.placements.put(c)
@@ -70,14 +69,14 @@ func (d *doer) whole(c *gangstate.Commit) error {
 	})
 }
 
-// overtaken reports whether another attempt of the gang was begun since. The write queued for its
-// turn, and must not say of that one that it is whole.
+// overtaken reports whether another attempt of the gang has begun since. The write was queued, and must
+// not mark that attempt whole.
 func overtaken(c *gangstate.Commit, now *schedulingv1alpha1.PodGroup) bool {
 	state, known := gangrequest.StateOf(now)
 	return c.Attempt != 0 && known && state.Attempt != c.Attempt
 }
 
-// wholeNotes say that the attempt that a PodGroup has now is whole.
+// wholeNotes returns the annotation by which the present attempt of a PodGroup is whole.
 func wholeNotes(now *schedulingv1alpha1.PodGroup) map[string]string {
 	before, _ := gangrequest.StateOf(now)
 	return stateNotes(gangrequest.State{Attempt: max(1, before.Attempt), Whole: true})
@@ -104,9 +103,9 @@ func (d *doer) annotatePod(pod *v1.Pod, notes map[string]string) error {
 	return nil
 }
 
-// annotateGroup writes annotations on a PodGroup as it is now. The write names the version that
-// was read: one that got no answer and arrives late must not undo a later one, since by the state
-// on the group members are evicted.
+// annotateGroup writes annotations on the present version of a PodGroup. The write contains the version
+// that was read: one that got no answer and arrives late must not undo a later one, since members are
+// evicted by the state on the group.
 func (d *doer) annotateGroup(group *schedulingv1alpha1.PodGroup, notes func(now *schedulingv1alpha1.PodGroup) (map[string]string, error)) error {
 	ctx, cancel := d.binder.Bounded(d.ctx)
 	defer cancel()
@@ -143,8 +142,8 @@ func (d *doer) annotateGroup(group *schedulingv1alpha1.PodGroup, notes func(now 
 	return nil
 }
 
-// notesBody contains the UID, so that a new object with the same name is refused, and the version
-// that the write is meant for; any if empty.
+// notesBody returns a patch with the UID, so that a new object with the same name is refused, and the
+// version for which the write is meant; any if empty.
 func notesBody(uid types.UID, version string, notes map[string]string) ([]byte, error) {
 	var body struct {
 		Metadata struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/gangstate"
 )
 
-// TestLateWholeWrite may come when the gang's next attempt has begun. Only of its own
-// attempt it says something.
+// TestLateWholeWrite: a write that comes when the gang's next attempt has begun marks only its own attempt
+// whole.
 func TestLateWholeWrite(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

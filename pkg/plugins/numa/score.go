@@ -11,10 +11,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// neutral is the score of a node whose choice gets neither bonus nor penalty.
+// neutral is the score of a node whose set gets neither bonus nor penalty.
 const neutral = fwk.MaxNodeScore / 2
 
-// PreScore skips pods that are not for this plugin.
+// PreScore skips pods without GPUs and without NUMA alignment.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	if p.Cycle(state) == nil {
 		return fwk.NewStatus(fwk.Skip)
@@ -22,9 +22,9 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ 
 	return nil
 }
 
-// Score adds the bonus if GPUs, CPUs and memory of the choice are on one NUMA node. It
-// subtracts the penalty for every further NUMA node of the choice. CPUs or memory that
-// must come from elsewhere count as one more.
+// Score adds the bonus if GPUs, CPUs and memory of the best set are on one NUMA node. It subtracts the
+// penalty for every further NUMA node of the set. CPUs or memory that must come from elsewhere are treated
+// as one more.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c, u := p.View(state, info)
 	if u == nil {

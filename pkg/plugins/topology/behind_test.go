@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/refusals"
 )
 
-// refuse has a node's kubelet refuse so many pods that were sent there.
+// refuse records refusals by a node's kubelet of this number of pods that were sent to it.
 func (e *testEnv) refuse(node string, pods int) {
 	for i := range pods {
 		p := testobj.Pod(fmt.Sprint("refused-", i)).UID(fmt.Sprint("refused-", node, i)).Node(node).Phase(v1.PodFailed).Obj()
@@ -22,8 +22,8 @@ func (e *testEnv) refuse(node string, pods int) {
 	}
 }
 
-// TestNodesBehind: a node whose kubelet refuses pods comes after others, however good its links are, and is
-// taken where there are no others.
+// TestNodesBehind: a node whose kubelet refuses pods comes after others, however good its links are, and
+// is taken if there are no others.
 func TestNodesBehind(t *testing.T) {
 	tests := map[string]struct {
 		fast, slow int // pods that the kubelets of the fast and the slow machine refused

@@ -9,19 +9,19 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// discreet is the framework's handle for Kubernetes' preemption. Its event on a victim refers to the pod
-// that it is evicted for, unless that is of another namespace: whose pods are called what is not for
-// the victim's owner.
+// discreet is the framework's handle for Kubernetes' preemption. Its event on a victim refers to the
+// preemptor only if both are of one namespace: names of pods in other namespaces are not shown to the
+// victim's owner.
 type discreet struct{ fwk.Handle }
 
-// EventRecorder returns the framework's, which refers to no object of another namespace.
+// EventRecorder returns the framework's recorder without references to objects of other namespaces.
 func (d discreet) EventRecorder() events.EventRecorder {
 	return discreetRecorder{d.Handle.EventRecorder()}
 }
 
 type discreetRecorder struct{ events.EventRecorder }
 
-// Eventf writes an event.
+// Eventf writes an event, without the related object if that is of another namespace.
 func (r discreetRecorder) Eventf(on, related runtime.Object, kind, reason, action, note string, args ...any) {
 	if related != nil && namespaceOf(on) != namespaceOf(related) {
 		related = nil

@@ -17,8 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
 )
 
-// besideRings puts before a status of PostFilter, if slow, how fast a ring the pod asks and how fast one it can
-// have at most. slow says that nodes were refused because their rings are slower than asked.
+// besideRings prepends to a status of PostFilter, if slow, the requested ring bandwidth and the greatest
+// one that the pod can have. slow: nodes were refused because their rings are slower than requested.
 func (p *Plugin) besideRings(status *fwk.Status, slow bool, c *lifecycle.Cycle, m fwk.NodeToStatusReader) *fwk.Status {
 	if !slow || status.IsSuccess() || status.Code() == fwk.Error {
 		return status
@@ -33,24 +33,28 @@ func (p *Plugin) besideRings(status *fwk.Status, slow bool, c *lifecycle.Cycle, 
 	return fwk.NewStatus(status.Code(), text)
 }
 
-// maxKinds bounds the kinds of empty machines of which a ring is chosen: it is done in the scheduling cycle.
+// maxKinds bounds the kinds of empty machines for which a ring is computed, since it happens in the
+// scheduling cycle.
 const maxKinds = 32
 
-// kind are empty machines that give a pod the same ring: of the same tables, with the same GPUs in order.
+// kind is a kind of empty machines on which a pod gets the same ring: with the same tables and the same
+// usable GPUs.
 type kind struct {
 	tables *nvtopo.Tables
 	usable nvtopo.Mask
 }
 
-// example is the machine of a kind whose node has the first name: the snapshot has nodes in no lasting order.
+// example is the machine of a kind whose node comes first by name: the order of nodes in the snapshot
+// changes.
 type example struct {
 	node  string
 	empty *usage.Usage
-	best  int64 // of all rings of as many GPUs of the machine, kB/s
+	best  int64 // the best of all rings of as many GPUs of the machine, kB/s
 }
 
-// fastest compares the ring bandwidth that the pod asks with the greatest that one of the nodes it may run on
-// would give it when empty, so that the text stays the same while pods come and go; empty if there is no such ring.
+// fastest compares the requested ring bandwidth with the greatest one that the pod would have on one of
+// the nodes it may run on, when empty, so that the text stays the same while pods come and go; empty if
+// there is no such ring.
 func (p *Plugin) fastest(c *lifecycle.Cycle, m fwk.NodeToStatusReader) string {
 	var best int64
 	var on string
@@ -69,8 +73,8 @@ func (p *Plugin) fastest(c *lifecycle.Cycle, m fwk.NodeToStatusReader) string {
 		nvtopo.FormatGBps(c.Demand.Constraint.MinBandwidth), c.Demand.Resources[0].Count, nvtopo.FormatGBps(best), on)
 }
 
-// kinds are the kinds of nodes that refuse the pod for what pods on them hold or for their rings, the fastest
-// first.
+// kinds returns the kinds of nodes that refuse the pod because of the pods on them or of their rings, the
+// fastest first.
 func (p *Plugin) kinds(c *lifecycle.Cycle, m fwk.NodeToStatusReader) []example {
 	infos, err := p.Snapshot().List()
 	if err != nil || len(c.Demand.Resources) != 1 {
@@ -100,7 +104,8 @@ func (p *Plugin) kinds(c *lifecycle.Cycle, m fwk.NodeToStatusReader) []example {
 	})
 }
 
-// forNowOrItsRings reports whether a node refuses the pod for what pods on it hold, or for its rings alone.
+// forNowOrItsRings reports whether a node refuses the pod because of the pods on it, or of its rings
+// alone.
 func forNowOrItsRings(status *fwk.Status) bool {
 	reasons := status.Reasons()
 	return status.Code() == fwk.Unschedulable || len(reasons) == 1 && reasons[0] == placement.LowBandwidth.String()

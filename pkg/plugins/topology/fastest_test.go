@@ -12,7 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// TestFastestRing: a pod that is refused for the bandwidth that it asks is told how much there is.
+// TestFastestRing: the status of a pod that is refused for its requested bandwidth has the greatest
+// possible one.
 func TestFastestRing(t *testing.T) {
 	const cube, bridged, hopper = "dgx1-v100", "a100-pcie-4-bridged", "dgx-h100"
 	fast := func(gpus int, gbps string) *v1.Pod {
@@ -78,7 +79,8 @@ func TestFastestRing(t *testing.T) {
 	}
 }
 
-// TestFastestRingStable: the text is the same before and after a pod comes, so that refusals can be counted by it.
+// TestFastestRingStable: the text is the same before and after a pod comes, so that refusals can be
+// counted by it.
 func TestFastestRingStable(t *testing.T) {
 	s := newTestEnv(t, "a100-pcie-4-bridged")
 	pod := asks("p", 5, 2).Annotation(podrequest.MinBandwidthKey, "400").Obj()

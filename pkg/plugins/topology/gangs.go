@@ -17,15 +17,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// party is the members of one gang on a node that could go, and who goes with them.
+// party is the members of one gang on a node that may be evicted, with the pods that are evicted with
+// them.
 type party struct {
-	needed  []fwk.PodInfo // they go together
-	surplus []fwk.PodInfo // members above the minimum: they go with needed, or each alone
-	others  []*v1.Pod     // those on other nodes: they go with needed
+	needed  []fwk.PodInfo // evicted together
+	surplus []fwk.PodInfo // members above the minimum: evicted with needed, or each alone
+	others  []*v1.Pod     // those on other nodes: evicted with needed
 }
 
-// gangOf is what of a pod's gang is on nodes, as it is when the preemption asks first; nil if it is not known
-// yet. member is false of a pod in no gang.
+// gangOf returns the part of a pod's gang that is on nodes, as of the preemption's first call; nil if it
+// is not known yet. member is false for a pod in no gang.
 func (a *attempt) gangOf(pod *v1.Pod, placed func(gangrequest.Key) *eviction.Gang) (g *eviction.Gang, member bool) {
 	if placed == nil {
 		return nil, false
@@ -44,7 +45,8 @@ func (a *attempt) gangOf(pod *v1.Pod, placed func(gangrequest.Key) *eviction.Gan
 	return g, true
 }
 
-// mayGo reports whether everybody who goes with a pod is known, and of a lower priority than the preemptor.
+// mayGo reports whether all pods that are evicted with a pod are known, and of a lower priority than the
+// preemptor.
 func (s *site) mayGo(a *attempt, pod *v1.Pod) bool {
 	g, member := a.gangOf(pod, s.p.profile.Placed)
 	if !member {
@@ -60,13 +62,13 @@ func (s *site) mayGo(a *attempt, pod *v1.Pod) bool {
 	return false
 }
 
-// unbound reports whether a pod that is on a node by the scheduler's cache has only its place there.
+// unbound reports whether a pod that is on a node in the scheduler's cache is only assumed there.
 func (p *preemptor) unbound(pod *v1.Pod) bool {
 	now, err := p.evaluator.PodLister.Pods(pod.Namespace).Get(pod.Name)
 	return err == nil && now.UID == pod.UID && now.Spec.NodeName == ""
 }
 
-// hasMember reports whether a member of a gang is among those on a node that matter less than a pod.
+// hasMember reports whether a node has a member of a gang of a lower priority than a pod.
 func (p *preemptor) hasMember(pod *v1.Pod, info fwk.NodeInfo) bool {
 	return slices.ContainsFunc(info.GetPods(), func(pi fwk.PodInfo) bool {
 		other := pi.GetPod()
@@ -79,7 +81,7 @@ func isMember(pod *v1.Pod) bool {
 	return member
 }
 
-// findParties finds the gangs among the pods that could go.
+// findParties finds the gangs among the pods that may be evicted.
 func (s *site) findParties(a *attempt) {
 	here := uidsOf(s.could)
 	of := map[gangrequest.Key]*party{}
@@ -109,7 +111,7 @@ func (s *site) findParties(a *attempt) {
 	}
 }
 
-// with adds to some pods those on the node that go with them.
+// with adds to some pods those on the node that are evicted with them.
 func (s *site) with(pods []fwk.PodInfo) []fwk.PodInfo {
 	if s.parties == nil {
 		return pods
@@ -130,7 +132,7 @@ func (s *site) with(pods []fwk.PodInfo) []fwk.PodInfo {
 	return out
 }
 
-// othersOf are the pods on other nodes that go with some of this one.
+// othersOf returns the pods on other nodes that are evicted with some of this one.
 func (s *site) othersOf(pods []fwk.PodInfo) (out []*v1.Pod) {
 	seen := map[*party]bool{}
 	for _, pi := range pods {
@@ -142,8 +144,8 @@ func (s *site) othersOf(pods []fwk.PodInfo) (out []*v1.Pod) {
 	return out
 }
 
-// coming are victims that their gangs need and that are about to be bound: evictPod leaves these alone, and
-// what goes with them must not go without them.
+// coming returns the victims that their gangs need and that are about to be bound: evictPod does not evict
+// these itself, and the pods evicted with them must not be evicted without them.
 func (s *site) coming(victims []fwk.PodInfo) (out []*v1.Pod) {
 	for _, pi := range victims {
 		if pod := pi.GetPod(); s.parties[pod.UID] != nil && s.p.unbound(pod) {
@@ -153,7 +155,7 @@ func (s *site) coming(victims []fwk.PodInfo) (out []*v1.Pod) {
 	return out
 }
 
-// parts divides pods into what goes together, in their order.
+// parts divides pods into groups that are evicted together, in their order.
 func (s *site) parts(pods []fwk.PodInfo) (out [][]fwk.PodInfo) {
 	at := map[*party]int{}
 	for _, pi := range pods {
@@ -168,7 +170,7 @@ func (s *site) parts(pods []fwk.PodInfo) (out [][]fwk.PodInfo) {
 	return out
 }
 
-// describeAll describes pods for a comparison, with those on other nodes that go with them.
+// describeAll describes pods for a comparison, including those on other nodes that are evicted with them.
 func (s *site) describeAll(pods []fwk.PodInfo) []eviction.Pod {
 	out, seen := make([]eviction.Pod, len(pods)), map[*party]bool{}
 	for i, pi := range pods {
@@ -188,7 +190,8 @@ func (s *site) addAll(to *eviction.Pod, pods []*v1.Pod) {
 	}
 }
 
-// gangsIn tells a search which of the holders go together, and who goes with them.
+// gangsIn sets in a search which of the holders are evicted together, and the other pods that are evicted
+// with them.
 func (s *site) gangsIn(search *eviction.Search) {
 	if s.parties == nil {
 		return
@@ -220,21 +223,21 @@ func (s *site) gangsIn(search *eviction.Search) {
 	}
 }
 
-// goesWithHolder reports whether a pod that holds no devices goes with one that does.
+// goesWithHolder reports whether a pod that holds no devices is evicted with one that does.
 func (s *site) goesWithHolder(pod *v1.Pod, holds map[types.UID]bool) bool {
 	x := s.parties[pod.UID]
 	return x != nil && slices.ContainsFunc(x.needed, func(pi fwk.PodInfo) bool { return holds[pi.GetPod().UID] })
 }
 
-// evictOthers has those go that are on other nodes and go with a pod's victims.
+// evictOthers evicts the pods on other nodes that are evicted with a pod's victims.
 func (p *preemptor) evictOthers(pod *v1.Pod, others []*v1.Pod) {
 	if len(others) > 0 && p.profile.Evict != nil {
 		p.profile.Evict(pod, others)
 	}
 }
 
-// evictPod evicts a victim. A member of a gang that has only its place so far is not evicted: the gang gives
-// back what is held for it, and if it has been let through meanwhile, all of it stays.
+// evictPod evicts a victim. A member of a gang that is only assumed is not evicted: the gang gives its
+// places back, and if it has passed Permit meanwhile, all of it stays.
 func (p *preemptor) evictPod(ctx context.Context, c preemption.Candidate, pod, victim *v1.Pod, plugin string) error {
 	if isMember(victim) && p.profile.Yield != nil && p.unbound(victim) {
 		p.profile.Yield([]types.UID{victim.UID}, fmt.Sprintf("gang: places on node %s are taken by a pod of a higher priority", c.Name()))

@@ -25,7 +25,7 @@ func TestGangsAsVictims(t *testing.T) {
 	type tenant struct {
 		gang     string // empty: in none
 		surplus  bool   // above the gang's minimum
-		held     bool   // it only has its place so far
+		held     bool   // it is only assumed so far
 		node     int
 		priority int32
 		gpus     []int

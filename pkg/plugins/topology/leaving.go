@@ -14,15 +14,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/eviction"
 )
 
-// leaving is a pod that leaves its node anyway, without a new eviction.
+// leaving is a pod that leaves its node without a new eviction.
 type leaving struct {
 	fwk.PodInfo
-	within time.Duration // what is left of its grace period
+	within time.Duration // rest of its grace period
 }
 
-// leavers returns the pods that leave the node anyway, the soonest first. soon are
-// those that leave within a time that is reasonable to wait. slow are the others: their
-// owners chose such a long grace period that other pods may have to go instead.
+// leavers returns the pods that leave the node without a new eviction, the soonest first. soon are those
+// that leave within a time that is reasonable to wait. slow are the others: their owners chose such a long
+// grace period that other pods may have to be evicted instead.
 func (p *preemptor) leavers(info fwk.NodeInfo, pod *v1.Pod) (soon, slow []leaving) {
 	told := p.nominator.Leaving(info.Node().Name, pod.UID, corev1.PodPriority(pod))
 	for _, pi := range info.GetPods() {
@@ -48,9 +48,8 @@ func (p *preemptor) leavers(info fwk.NodeInfo, pod *v1.Pod) (soon, slow []leavin
 	return soon, slow
 }
 
-// deserves reports whether a preemptor still waits for its own victim, which it chose
-// although the victim may take long. It waits for patience plus
-// eviction.Overdue after the victim was told to go.
+// deserves reports whether a preemptor still waits for its own victim, which it chose although the victim
+// may take long. It waits for patience plus eviction.Overdue after the victim's deletion.
 func (p *preemptor) deserves(victim *v1.Pod) bool {
 	if victim.DeletionTimestamp == nil || eviction.Stuck(victim, p.clock.Now()) {
 		return false
@@ -59,8 +58,8 @@ func (p *preemptor) deserves(victim *v1.Pod) bool {
 	return p.clock.Now().Before(told.Add(p.patience + eviction.Overdue))
 }
 
-// late is how many more waits of the length of patience a pod needs to end, after it is
-// told to go.
+// late is the number of further waits of the length of patience that a pod needs to end after its
+// deletion.
 func (p *preemptor) late(pod *v1.Pod) int {
 	return int((max(1, eviction.GraceOf(pod)) - 1) / p.patience)
 }

@@ -93,7 +93,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 	}
 }
 
-// orderOf is how the arguments want nodes compared.
+// orderOf returns the order in which nodes are compared according to the arguments.
 func orderOf(args *config.TopologyAwareArgs) (nodeindex.Order, error) {
 	singles, err := nodeindex.ParseSingles(string(args.SingleGPUs))
 	return nodeindex.Order{
@@ -102,7 +102,7 @@ func orderOf(args *config.TopologyAwareArgs) (nodeindex.Order, error) {
 	}, err
 }
 
-// describe adds this plugin's arguments to what is shown of its profile.
+// describe adds this plugin's arguments to the published profile.
 func describe(p *diagnosis.Profile, args *config.TopologyAwareArgs, profile *lifecycle.Profile) {
 	p.Resources, p.DefaultPolicy, p.SupportedPolicies = args.Resources, args.DefaultPolicy, args.SupportedPolicies
 	p.AllowNoGraph, p.CountStale = profile.AllowNoGraph, profile.CountStale

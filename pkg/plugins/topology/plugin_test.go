@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
-// TestOrderOfArguments: nodes are compared as the arguments say, by default in the published order.
+// TestOrderOfArguments: nodes are compared according to the arguments, by default in the published order.
 func TestOrderOfArguments(t *testing.T) {
 	tests := map[string]struct {
 		change func(*config.TopologyAwareArgs)

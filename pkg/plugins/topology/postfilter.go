@@ -17,20 +17,19 @@ import (
 // ErrReasonListRefused is shown on a pod for the moment until it is tried again.
 const ErrReasonListRefused = "the nodes with the best GPUs are refused by other plugins; all nodes are tried next"
 
-// ErrReasonReleasing begins the text of a pod that waits for devices which become free
-// without an eviction.
+// ErrReasonReleasing begins the status of a pod that waits for devices that become free without an
+// eviction.
 const ErrReasonReleasing = "preemption: " + releasing
 
-// ErrReasonNoNode is why a waiting pod is kept out of the queue.
+// ErrReasonNoNode is the reason for which a waiting pod is kept out of the queue.
 const ErrReasonNoNode = "no node has what the pod asks for; it is tried when one has"
 
-// PostFilter runs before the default preemption. If other plugins refused every node
-// that PreFilter listed, no eviction is needed yet: the pod is tried again at once, on
-// all nodes. Otherwise a pod with GPUs waits for devices that become free anyway, or
-// preempts victims of our choice. Our result is final: if it finds no victims, the
-// default preemption, which judges with the same filters, finds none either. Pods
-// without GPUs are left to the default preemption, or to what the profile has instead
-// of it, unless gangs are placed, and pods of gangs to the plugin that places these.
+// PostFilter runs before the default preemption. If other plugins refused every node that PreFilter
+// listed, no eviction is needed yet: the pod is tried again at once, on all nodes. Otherwise a pod with
+// GPUs waits for devices that become free without an eviction, or preempts victims of this plugin's
+// choice. The result is final: if it finds no victims, the default preemption, which uses the same
+// filters, finds none either. Pods without GPUs are left to the default preemption, or to its replacement
+// in the profile, unless gangs are placed, and pods of gangs to GangPlacement.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := lifecycle.ReadCycle(state)
 	if p.Profile.IsMember(pod) {
@@ -56,8 +55,8 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	return result, p.besideRings(said(pod, status), slow, c, m)
 }
 
-// plainPostFilter is PostFilter for a pod without GPUs. Where gangs are placed the preemption for it must not
-// break one, which the default preemption would.
+// plainPostFilter is PostFilter for a pod without GPUs. Where gangs are placed, the preemption for it must
+// not break one, which the default preemption would.
 func (p *Plugin) plainPostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if p.Profile.Placed == nil || !p.PreemptionEnabled() {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
@@ -67,12 +66,12 @@ func (p *Plugin) plainPostFilter(ctx context.Context, state fwk.CycleState, pod 
 	return result, said(pod, status)
 }
 
-// said is the status of a preemption as PostFilter returns it.
+// said returns the status of a preemption in the form for PostFilter.
 func said(pod *v1.Pod, status *fwk.Status) *fwk.Status {
 	code := status.Code()
 	if code == fwk.Unschedulable && len(pod.Spec.ResourceClaims) == 0 {
-		// Other plugins may still help a pod with claims: their PostFilter takes back
-		// what they gave it and it could not use.
+		// Other plugins may still help a pod with claims: their PostFilter releases unused devices of its
+		// claims.
 		code = fwk.UnschedulableAndUnresolvable
 	}
 	if msg := status.Message(); msg != "" {
@@ -84,7 +83,7 @@ func said(pod *v1.Pod, status *fwk.Status) *fwk.Status {
 	return fwk.NewStatus(code)
 }
 
-// nominated reports whether a pod has a nominated node after the preemption for it.
+// nominated reports whether a pod has a nominated node after its preemption.
 func nominated(pod *v1.Pod, r *fwk.PostFilterResult) bool {
 	if r != nil && r.NominatingInfo != nil && r.Mode() == fwk.ModeOverride {
 		return r.NominatedNodeName != ""
@@ -92,15 +91,15 @@ func nominated(pod *v1.Pod, r *fwk.PostFilterResult) bool {
 	return pod.Status.NominatedNodeName != ""
 }
 
-// PreEnqueue keeps a pod out of the queue while its victims are evicted in the
-// background, and while it waits and no node would take it. Otherwise, with a thousand
-// waiting pods, the queue would try each of them whenever one device becomes free.
+// PreEnqueue keeps a pod out of the queue while its victims are evicted in the background, and while it
+// waits and no node would take it. Otherwise, with a thousand waiting pods, the queue would try each of
+// them whenever one device becomes free.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if p.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
 	}
 	if p.Profile.IsMember(pod) {
-		return nil // it may be on the list still, of a time when it was no member
+		return nil // it may still be on the list from before it became a member
 	}
 	gated, inMetric := p.waiting.Gated(pod)
 	if !gated {

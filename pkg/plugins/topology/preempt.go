@@ -32,17 +32,15 @@ import (
 )
 
 const (
-	// minCandidates is the least number of nodes with victims that are compared;
-	// candidatesPercentage is the share of them in a large cluster. Both are ten times
-	// those of the default preemption, because a better choice is worth more for pods
-	// with GPUs.
+	// minCandidates is the least number of nodes with victims that are compared; candidatesPercentage is
+	// their share in a large cluster. Both are ten times those of the default preemption, because a better
+	// set is worth more for pods with GPUs.
 	minCandidates        = 1000
 	candidatesPercentage = 10
 )
 
-// preemptor is Kubernetes' preemption with another choice of victims. Like the default
-// one it nominates, lists disruption budgets, asks extenders, evicts, clears
-// nominations and reports.
+// preemptor is Kubernetes' preemption with another choice of victims. Like the default one it nominates,
+// lists disruption budgets, calls extenders, evicts, clears nominations and reports.
 type preemptor struct {
 	*defaultpreemption.DefaultPreemption
 	handle    fwk.Handle
@@ -75,30 +73,30 @@ func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk
 	return p, nil
 }
 
-// attempt is what one preemption finds out on the way.
+// attempt is the state of one preemption.
 type attempt struct {
 	before  time.Duration // victims must end in less than this; 0: no limit
-	begun   string        // the node whose pods were evicted for this one a moment ago, if any
-	evicted []types.UID   // those
-	steps   atomic.Int64  // questions that searches may still ask
-	plain   bool          // the pod asks for no GPUs
-	spared  atomic.Bool   // members of gangs were no candidates, as somebody would go with them who matters as much as the pod
+	begun   string        // the node whose pods were evicted for this pod a moment ago, if any
+	evicted []types.UID   // those pods
+	steps   atomic.Int64  // steps that searches may still use
+	plain   bool          // the pod requests no GPUs
+	spared  atomic.Bool   // members of gangs were no candidates, as a pod of the preemptor's priority or above would be evicted with them
 	mu      sync.Mutex
-	plans   map[string]plan // node -> what the pod would get there
+	plans   map[string]plan // node -> the pod's placement on it
 	gangs   map[gangrequest.Key]*eviction.Gang
 	once    sync.Once
 	budgets *eviction.Budgets
 }
 
-// plan is what a pod would get on a node after other pods are gone.
+// plan is a pod's placement on a node after other pods are gone.
 type plan struct {
 	alloc   *allocation.Allocation
 	quality eviction.Quality
 	victims []*v1.Pod     // evicted for the pod
-	others  []*v1.Pod     // of victims' gangs, on other nodes: they go, too
+	others  []*v1.Pod     // of victims' gangs, on other nodes: they are evicted, too
 	cost    eviction.Cost // of victims and others, without the quality
-	awaited []*v1.Pod     // pods that leave anyway
-	within  time.Duration // in which all of them should have ended
+	awaited []*v1.Pod     // pods that leave without an eviction
+	within  time.Duration // time within which all of them should have ended
 }
 
 type attemptKey struct{}
@@ -126,7 +124,7 @@ func (a *attempt) plan(node string) plan {
 	return a.plans[node]
 }
 
-// takesOthers reports whether on some node the victims' gangs go, too.
+// takesOthers reports whether on some node the victims' gangs are evicted, too.
 func (a *attempt) takesOthers() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,11 +142,10 @@ func (a *attempt) budgetsOf(pdbs []*policyv1.PodDisruptionBudget) *eviction.Budg
 	return a.budgets
 }
 
-// preempt finds a node for the pod to wait for. This is a node where its victims are
-// ending, or else one where enough becomes free anyway, or else one where it evicts the
-// cheapest set of victims. What becomes free is kept for the pod. comes says that it
-// found no such node, but that pods that are ending will make room for it, later than
-// it may wait for them.
+// preempt finds a node for the pod to wait for. This is a node where its victims are ending, or else one
+// where enough becomes free without an eviction, or else one where it evicts the cheapest set of victims.
+// The freed devices are kept for the pod. comes: it found no such node, but pods that are ending will make
+// room for the pod, later than it may wait for them.
 func (p *preemptor) preempt(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader,
 ) (result *fwk.PostFilterResult, comes bool, status *fwk.Status) {
@@ -177,9 +174,8 @@ func (p *preemptor) preempt(
 	return result, true, fwk.NewStatus(status.Code(), status.Message()+"; "+late.tooLate(pod.Namespace))
 }
 
-// evict makes the evaluator evict the cheapest set of victims. late, if not nil, is the
-// node where the pod would fit without an eviction, but too late: victims must end
-// sooner.
+// evict makes the evaluator evict the cheapest set of victims. late, if not nil, is the node where the pod
+// would fit without an eviction, but too late: victims must end sooner.
 func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader, late *wait) (*fwk.PostFilterResult, *fwk.Status) {
 	a := newAttempt()
 	a.begun, a.evicted = p.nominator.Evicting(pod.UID), p.nominator.EvictedFor(pod.UID)
@@ -201,7 +197,7 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	return result, a.final(status)
 }
 
-// text says for whom a pod of a namespace waits.
+// text returns the status of a waiting pod with the victims' names that its namespace may see.
 func (p *plan) text(namespace, node string) string {
 	text := fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, eviction.NamesFor(namespace, p.victims))
 	if len(p.others) > 0 {
@@ -229,8 +225,7 @@ func (p *preemptor) evictPlain(ctx context.Context, state fwk.CycleState, pod *v
 	return result, a.final(status)
 }
 
-// hold keeps the planned set until the other pods are gone, or should be, and the pod
-// has had its turn.
+// hold keeps the planned set until the other pods are gone, or should be, and the pod has been tried.
 func (p *preemptor) hold(pod *v1.Pod, plan *plan, slack time.Duration) {
 	if plan.alloc == nil {
 		p.nominator.EndNominated(pod.UID)
@@ -241,7 +236,7 @@ func (p *preemptor) hold(pod *v1.Pod, plan *plan, slack time.Duration) {
 	})
 }
 
-// neverPreempts is shown on a pod that may only wait.
+// neverPreempts is the status of a pod that may only wait.
 const neverPreempts = "not eligible due to preemptionPolicy=Never."
 
 func never(pod *v1.Pod) bool {
@@ -258,9 +253,9 @@ func (p *preemptor) PodEligibleToPreemptOthers(_ context.Context, pod *v1.Pod, s
 	return why == "", why
 }
 
-// underWay says what a pod waits for on its nominated node: victims that have not ended
-// and still have time to, or kubelet, which has not released their devices. status is
-// the node's; if the pod can never run there, it does not wait.
+// underWay returns the reason for which a pod waits on its nominated node: victims that have not ended and
+// still have time to, or kubelet, which has not released their devices. status is the node's; if the pod
+// can never run on it, it does not wait.
 func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 	node := pod.Status.NominatedNodeName
 	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(node)
@@ -282,11 +277,10 @@ func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 	return ""
 }
 
-// OrderedScoreFuncs compares nodes in the way SelectVictimsOnNode compares sets. If all
-// is equal except the starts of the victims, it prefers the node that is free sooner.
-// Before all else it keeps the node where evictions have begun: snapshot and informer
-// may not show those or the nomination yet, and the first victims would have been
-// evicted for nothing.
+// OrderedScoreFuncs compares nodes as SelectVictimsOnNode compares sets. If all is equal except the starts
+// of the victims, it prefers the node that is free sooner. Before all else it keeps the node where
+// evictions have begun: snapshot and informer may not have those or the nomination yet, and the first
+// victims would have been evicted for nothing.
 func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*extenderv1.Victims) []func(string) int64 {
 	a := attemptOf(ctx)
 	if a == nil || a.plain && !a.takesOthers() {
@@ -317,8 +311,8 @@ func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*ext
 	}
 }
 
-// shortfalls are by how much the ring of each node is slower than the best, in kB/s. What takes longer
-// by no more than the tolerance is not slower, as where a node is chosen without preemption.
+// shortfalls returns by how much the ring of each node is slower than the best, in kB/s. A ring whose time
+// is longer by no more than the tolerance is not slower, as in scoring.
 func shortfalls(costs map[string]eviction.Cost, tolerance float64) map[string]int64 {
 	var best int64
 	for _, c := range costs {

@@ -28,8 +28,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// known makes the informer's store have the waiting pods and budgets, as it has by
-// the time a pod is scheduled.
+// known puts the waiting pods and budgets into the informer's store, as they are by the time a pod is
+// scheduled.
 func (e *testEnv) known(pods []*v1.Pod, pdbs ...*policyv1.PodDisruptionBudget) {
 	e.tb.Helper()
 	for _, pod := range pods {
@@ -140,8 +140,8 @@ func TestPostFilter(t *testing.T) {
 	}
 }
 
-// TestNodeComparison: nodes are compared like sets. It has nodes that differ in one thing each: the
-// order of the comparison decides.
+// TestNodeComparison: nodes are compared like sets. Each pair of nodes differs in one thing: the order of
+// the comparison decides.
 func TestNodeComparison(t *testing.T) {
 	old, young := metav1.Unix(1_700_000_000, 0), metav1.Unix(1_700_009_000, 0)
 	type tenant struct {
@@ -191,8 +191,8 @@ func TestNodeComparison(t *testing.T) {
 	}
 }
 
-// TestSecondPreemptor: a second preemptor takes others. It nominates one pod, whose victims have
-// not gone yet, and lets an equal one preempt.
+// TestSecondPreemptor: a second preemptor takes others. One pod is nominated, whose victims have not ended
+// yet, and an equal one preempts.
 func TestSecondPreemptor(t *testing.T) {
 	s := newTestEnv(t, "a6000-8-bridged")
 	s.tenant("big", 0, 1, 4, 0, 1, 2, 3)
@@ -232,12 +232,12 @@ func TestSecondPreemptor(t *testing.T) {
 	}
 }
 
-// TestForeignVictimCost: a victim of another costs nothing. It has a victim that makes room for two
-// preemptors, and does not know yet that it goes, and one of a lower priority on another node.
+// TestForeignVictimCost: another preemptor's victim costs nothing. One victim, which the API server does
+// not show as ending yet, makes room for two preemptors, and one of a lower priority is on another node.
 func TestForeignVictimCost(t *testing.T) {
 	s := newTestEnv(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
 	s.tenant("whole", 0, 50, 4, 0, 1, 2, 3)
-	other := s.tenant("other", 1, 200, 4, 0, 1, 2, 3) // nobody's victim at first
+	other := s.tenant("other", 1, 200, 4, 0, 1, 2, 3) // no pod's victim at first
 	s.show()
 	pods := []*v1.Pod{asks("first", 100, 2).Obj(), asks("second", 60, 2).Obj()}
 	s.known(pods)
@@ -262,9 +262,9 @@ func TestForeignVictimCost(t *testing.T) {
 	}
 }
 
-// TestRetryBeforeVictimNews: a retry before the news of the last eviction evicts nobody else. It
-// has a preemptor tried again before the scheduler has heard that its victim is going, and it
-// itself nominated.
+// TestRetryBeforeVictimNews: a retry before the informer shows the last eviction evicts no other pod. A
+// preemptor is tried again before the scheduler sees that its victim is ending, and that it itself is
+// nominated.
 func TestRetryBeforeVictimNews(t *testing.T) {
 	const nodes = 8
 	s := newTestEnv(t, slices.Repeat([]string{"a100-pcie-4-bridged"}, nodes)...)
@@ -295,10 +295,10 @@ func TestRetryBeforeVictimNews(t *testing.T) {
 	}
 }
 
-// TestVictimNewsInParts: when the news of the evictions comes in parts, a retry evicts nobody whom the first attempt
-// did not choose. Of eight equal GPUs' pods one started later than all others: alone it would be the cheapest
-// victim, but two are needed, and the first two will do as well as any with it. It is on the NUMA node of these, as
-// otherwise it would be dearer.
+// TestVictimNewsInParts: if the evictions become visible one by one, a retry evicts no pod that the first
+// attempt did not choose. Of eight pods with equal GPUs one started later than all others: alone it would
+// be the cheapest victim, but two are needed, and the first two will do as well as any with it. It is on
+// the NUMA node of these, as otherwise it would be dearer.
 func TestVictimNewsInParts(t *testing.T) {
 	const going, gone = 1, 2
 	const later = 3
@@ -352,8 +352,8 @@ func TestVictimNewsInParts(t *testing.T) {
 	}
 }
 
-// TestComingFreeDevices has kubelet's record lag behind the pods: nobody
-// is evicted for what a moment will bring, and somebody is when it does not come.
+// TestComingFreeDevices has kubelet's record lag behind the pods: no pod is evicted for devices that
+// become free in a moment, and one is if they do not.
 func TestComingFreeDevices(t *testing.T) {
 	for name, tc := range map[string]struct {
 		known bool // it was seen to go
@@ -444,8 +444,8 @@ func BenchmarkPreemption(b *testing.B) {
 	}
 }
 
-// TestShortfalls: machines are compared by the speed of their rings, and not by how good a ring is
-// beside the best of its own machine.
+// TestShortfalls: machines are compared by the speed of their rings, not by the quality of a ring relative
+// to the best of its own machine.
 func TestShortfalls(t *testing.T) {
 	of := func(rings map[string]int64) map[string]eviction.Cost {
 		out := map[string]eviction.Cost{}

@@ -11,16 +11,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
 )
 
-// PreFilter reads the pod and limits the cycle to the nodes that are best for it: of those between
-// which the score decides, the ones with the best score. PostFilter corrects a list that turns out to
-// be wrong.
+// PreFilter reads the pod and limits the cycle to the best nodes for it: those with the best score among
+// those between which the score decides. PostFilter corrects a list that turns out to be wrong.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	_, status := p.Plugin.PreFilter(ctx, state, pod, nodes)
 	if !status.IsSuccess() && !status.IsSkip() {
 		return nil, status
 	}
 	c := lifecycle.ReadCycle(state)
-	if c.Member || p.Profile.IsNear(pod) { // a list of ours could leave out the nodes that GangPlacement lists
+	if c.Member || p.Profile.IsNear(pod) { // this list could leave out the nodes that GangPlacement lists
 		return nil, status
 	}
 	names, ratedBy := p.preSelector.Candidates(&c.Demand, pod, &p.narrowing, p.Handle(), nodes)

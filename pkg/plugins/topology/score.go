@@ -16,25 +16,22 @@ import (
 )
 
 const (
-	// bandFloor is the lowest score of a node that is one of the best in reserve, preference and
-	// cost; all other nodes have 0. Times this plugin's weight it must be more than all other scorers of
-	// the profile can add up to. Otherwise they could outvote better links, and the scheduler refuses
-	// to start.
-	// The 20 points above it, at a weight of 25, count as much beside the other plugins as 100
-	// points at a weight of 5.
+	// bandFloor is the lowest score of a node that is one of the best in reserve, preference and cost; all
+	// other nodes have 0. Times this plugin's weight it must be more than all other scorers of the profile
+	// can add up to. Otherwise they could outvote better links, and the scheduler refuses to start. The 20
+	// points above it, at a weight of 25, equal 100 points at a weight of 5 of other plugins.
 	bandFloor = nodeindex.LeastBest
-	// softFloor is bandFloor for pods with soft terms of their own, which decide between such nodes:
-	// the 2 points above it, at a weight of 25, are less than half of one that is met, at a weight
-	// of 2.
+	// softFloor is bandFloor for pods with soft terms, which decide between such nodes: the 2 points above
+	// it, at a weight of 25, are less than half of one fulfilled term, at a weight of 2.
 	softFloor = 98
-	// tie is what a raw score of 1 is worth beside the Spare of a node, which decides between
-	// equals. Raw scores are below 2^24 and Spares below 2^39, so there is room for both.
+	// tie is the weight of a raw score of 1 beside the Spare of a node, which decides between equals. Raw
+	// scores are below 2^24 and Spares below 2^39, so that both fit.
 	tie = nodeindex.NoSpare
 )
 
-// PreScore finds those of the nodes that passed among which the score decides, and their best ring,
-// best latency and greatest loss. The scores are relative to these. A pod without GPUs is scored only
-// if there are nodes with GPUs to keep it off.
+// PreScore finds, among the nodes that passed, those between which the score decides, and their best ring,
+// best latency and greatest loss, to which the scores are relative. A pod without GPUs is scored only if
+// there are nodes with GPUs to keep it off.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
 	if c == nil {
@@ -56,7 +53,7 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 	return nil
 }
 
-// behind are those of some nodes whose kubelets refuse pods; nil if there are none, or no others.
+// behind returns those of some nodes whose kubelets refuse pods; nil if there are none, or no others.
 func (p *Plugin) behind(nodes []fwk.NodeInfo) map[string]bool {
 	refusals := p.refusals
 	if !refusals.Any() {
@@ -74,7 +71,7 @@ func (p *Plugin) behind(nodes []fwk.NodeInfo) map[string]bool {
 	return out
 }
 
-// preferences are how much the pod would like each node for its hardware; nil if it does not say.
+// preferences returns how much the pod prefers each node for its hardware; nil if it has no such terms.
 func preferences(r *podrequest.Request, nodes []fwk.NodeInfo) map[string]int64 {
 	if r.Hardware == nil {
 		return nil
@@ -86,8 +83,8 @@ func preferences(r *podrequest.Request, nodes []fwk.NodeInfo) map[string]int64 {
 	return out
 }
 
-// compare takes the nodes' offers into a comparison. What is known of all nodes counts as well where
-// the cycle has a list: the score of a node must not depend on which others are listed.
+// compare adds the nodes' offers to a comparison. In a cycle with a node list all nodes are included: the
+// score of a node must not depend on which others are listed.
 func (p *Plugin) compare(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.NodeInfo) nodeindex.Best {
 	best := c.ListedBy
 	if !c.Narrowed {
@@ -106,7 +103,7 @@ func (p *Plugin) compare(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.N
 	return best
 }
 
-// offers yields what each node has for the pod, valid until the next one.
+// offers yields each node's offer for the pod, valid until the next one.
 func (p *Plugin) offers(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.NodeInfo) iter.Seq2[int, *nodeindex.Offer] {
 	return func(yield func(int, *nodeindex.Offer) bool) {
 		for i, info := range nodes {
@@ -123,10 +120,10 @@ func (p *Plugin) offers(state fwk.CycleState, c *lifecycle.Cycle, nodes []fwk.No
 	}
 }
 
-// Score rates the node's best choice if it is one of the best in reserve, preference and cost, else it is 0. The
-// rating adds relative ring bandwidth, relative latency and relative loss, each with
-// its weight. Of equal nodes the one with the least to spare around it is the best. A node whose kubelet
-// refuses pods is 0 as long as there are others.
+// Score rates the node's best set if it is one of the best in reserve, preference and cost, else it is 0.
+// The rating adds relative ring bandwidth, relative latency and relative loss, each with its weight. Of
+// equal nodes the one with the least spare GPUs around the set is the best. A node whose kubelet refuses
+// pods gets 0 as long as there are others.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c, u := p.View(state, info)
 	if c == nil {
@@ -143,10 +140,10 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	return ranked(p.narrowing.Order.Weights.Raw(&o, &c.Best), c.Spares[info.Node().Name]), nil
 }
 
-// ranked is above 0, and greater for the greater raw score; of equal ones for the lesser Spare.
+// ranked is above 0, and greater for the greater raw score; for equal ones, for the lesser Spare.
 func ranked(raw int64, spare nodeindex.Spare) int64 { return (1+raw)*tie + tie - 1 - int64(spare) }
 
-// rank remembers the best for the record of the decision.
+// rank keeps the best scores for the record of the decision.
 func rank(c *lifecycle.Cycle, scores fwk.NodeScoreList) {
 	for i := range scores {
 		if raw := scores[i].Score/tie - 1; raw >= 0 {
@@ -155,7 +152,7 @@ func rank(c *lifecycle.Cycle, scores fwk.NodeScoreList) {
 	}
 }
 
-// withoutGPUs prefers nodes without GPUs for a pod that asks for none.
+// withoutGPUs prefers nodes without GPUs for a pod that requests none.
 func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
 	for _, r := range p.Profile.Options.Resources {
 		if info.GetAllocatable().GetScalarResources()[v1.ResourceName(r)] > 0 {
@@ -165,11 +162,11 @@ func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
 	return fwk.MaxNodeScore * nodeindex.Point * tie
 }
 
-// ScoreExtensions returns the normaliser.
+// ScoreExtensions returns the plugin, which normalises its scores.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore maps the raw scores to floor–100. Only the best
-// of them gets the last point, so a tie is broken by the tightest fit, and then by Spare.
+// NormalizeScore maps the raw scores to floor–100. Only the best of them gets the last point, so a tie is
+// broken by the tightest fit, and then by Spare.
 func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	c, floor := lifecycle.ReadCycle(state), int64(bandFloor)
 	if c != nil && c.Demand.Request != nil && c.Demand.SoftTerms {

@@ -20,21 +20,19 @@ import (
 )
 
 const (
-	// maxSteps bounds the questions of one preemption on all nodes together, and
-	// nodeSteps those on one node. A question that needs a node's usage computed counts
-	// as exactSteps.
+	// maxSteps bounds the search steps of one preemption on all nodes together, and nodeSteps those on one
+	// node. A step for which the node's usage has to be computed is charged as exactSteps.
 	maxSteps   = 1 << 21
 	nodeSteps  = 1 << 16
 	exactSteps = 32
-	// maxTrials is how many sets on one node the other plugins are asked about.
+	// maxTrials is the number of sets on one node for which the other plugins are run.
 	maxTrials = 64
 )
 
-// noVictims is shown for a node where all pods are at least as important.
+// noVictims is the status of a node where all pods are at least as important.
 const noVictims = "No preemption victims found for incoming pod"
 
-// site is one node during a dry run: a copy from which pods are removed and to which
-// they are given back.
+// site is one node during a dry run: a copy from which pods are removed and to which they are added again.
 type site struct {
 	p      *preemptor
 	ctx    context.Context // a site lives for one call
@@ -44,23 +42,23 @@ type site struct {
 	logger klog.Logger
 
 	budgets *eviction.Budgets
-	could   []fwk.PodInfo // pods that could be evicted, the more important ones first
-	leaving []leaving     // pods that leave anyway, removed for good
-	// begun are pods that were evicted for this one a moment ago and are not seen to leave yet; they are among leaving.
+	could   []fwk.PodInfo // pods that may be evicted, the more important ones first
+	leaving []leaving     // pods that leave without an eviction, removed for good
+	// begun are pods that were evicted for this one a moment ago and do not show it yet; they are among
+	// leaving.
 	begun   []fwk.PodInfo
-	holders []fwk.PodInfo // the part of could that has devices of the kinds asked for
-	others  []fwk.PodInfo // the rest of could, but for those that go with a holder
-	// parties are of the members of gangs among could that their gangs need; nil if there are none.
+	holders []fwk.PodInfo // the part of could that has devices of the requested kinds
+	others  []fwk.PodInfo // the rest of could, except pods that are evicted with a holder
+	// parties are the parties of the members among could that their gangs need; nil if there are none.
 	parties map[types.UID]*party
 	trials  int
 	err     error
 }
 
-// SelectVictimsOnNode finds the pods whose eviction makes room on a node at the least
-// cost. First it searches among the holders of devices, and looks at devices only. Its
-// answer is right if the other plugins agree while all other pods stay. Otherwise
-// something other than devices is short, and three ways are compared: more holders,
-// other pods, and what the default preemption would do.
+// SelectVictimsOnNode finds the pods whose eviction makes room on a node at the least cost. First it
+// searches among the holders of devices, and looks at devices only. The result is right if the other
+// plugins agree while all other pods stay. Otherwise something other than devices is short, and three ways
+// are compared: more holders, other pods, and the default preemption's choice.
 func (p *preemptor) SelectVictimsOnNode(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo, pdbs []*policyv1.PodDisruptionBudget,
 ) ([]*v1.Pod, int, *fwk.Status) {
@@ -90,7 +88,7 @@ func (p *preemptor) SelectVictimsOnNode(
 	return podsIn(victims), plan.cost.Violations, nil
 }
 
-// planOf is what the pod gets on the node as it is now; no devices if it asks for none.
+// planOf returns the pod's placement on the node as it is now; without devices if it requests none.
 func (s *site) planOf(c *lifecycle.Cycle, victims []fwk.PodInfo) plan {
 	if c == nil {
 		return plan{victims: podsIn(victims)}
@@ -98,7 +96,7 @@ func (s *site) planOf(c *lifecycle.Cycle, victims []fwk.PodInfo) plan {
 	return s.plan(&c.Demand, victims)
 }
 
-// plan is what the pod gets on the node as it is now.
+// plan returns the pod's placement on the node as it is now.
 func (s *site) plan(d *placement.Demand, victims []fwk.PodInfo) plan {
 	out := plan{victims: podsIn(victims)}
 	out.alloc, out.quality = s.p.nodes.Plan(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos())
@@ -136,9 +134,8 @@ func uidsOf(pis []fwk.PodInfo) map[types.UID]bool {
 	return out
 }
 
-// sort finds out which pods could be evicted, and which leave anyway. If a.before is not
-// 0, pods that could be evicted must end before that time. Pods that leave anyway and
-// soon are removed.
+// sort divides the pods into those that may be evicted and those that leave without an eviction. If
+// a.before is not 0, pods that may be evicted must end before that time. Pods that leave soon are removed.
 func (s *site) sort(a *attempt) bool {
 	soon, slow := s.p.leavers(s.info, s.pod)
 	going := map[types.UID]bool{}
@@ -165,7 +162,7 @@ func (s *site) sort(a *attempt) bool {
 	return len(s.could)+len(s.begun) > 0
 }
 
-// leave removes for good pods that leave anyway.
+// leave removes for good pods that leave without an eviction.
 func (s *site) leave(ls []leaving) {
 	for _, l := range ls {
 		s.take([]fwk.PodInfo{l.PodInfo})
@@ -173,7 +170,7 @@ func (s *site) leave(ls []leaving) {
 	s.leaving = append(s.leaving, ls...)
 }
 
-// left are the pods that were removed because they leave anyway.
+// left returns the pods that were removed because they leave without an eviction.
 func (s *site) left() map[types.UID]bool {
 	out := make(map[types.UID]bool, len(s.leaving))
 	for _, l := range s.leaving {
@@ -193,9 +190,9 @@ func (p *preemptor) byImportance(a, b fwk.PodInfo) int {
 	return 0
 }
 
-// chooseBesides returns the victims, with those whose eviction has begun: these count as gone. Before the news of
-// all of them is in, fewer are needed than at first, and the cheapest of so few may be others: one pod more
-// would go.
+// chooseBesides returns the victims, including those whose eviction has begun, which are treated as gone.
+// Before all of those evictions are visible, fewer victims are needed than at first, and the cheapest set
+// of that size may consist of others: one pod more would be evicted.
 func (s *site) chooseBesides(a *attempt, c *lifecycle.Cycle) ([]fwk.PodInfo, *fwk.Status) {
 	if len(s.begun) == 0 {
 		return s.choose(a, c)
@@ -234,13 +231,13 @@ func (s *site) choose(a *attempt, c *lifecycle.Cycle) ([]fwk.PodInfo, *fwk.Statu
 		return s.goOn(s.of(set)), nil
 	}
 	if !ok && search.Steps > 0 {
-		// The pod does not even fit without all of them; the filters say why.
+		// The pod does not fit even without all of them; the filters return the reason.
 		return s.byReprieve()
 	}
 	return s.compare(a, t)
 }
 
-// search describes the holders for a search.
+// search returns a search over the holders.
 func (s *site) search(t *nodestate.Victims) *eviction.Search {
 	out := &eviction.Search{Judge: t, Allowed: s.budgets.Allowed, Short: t.Short()}
 	for i, pi := range t.Holders {
@@ -252,7 +249,7 @@ func (s *site) search(t *nodestate.Victims) *eviction.Search {
 	return out
 }
 
-// run searches with the steps that this preemption has left.
+// run searches with the remaining steps of this preemption.
 func (s *site) run(a *attempt, t *nodestate.Victims, search *eviction.Search) (eviction.Set, bool) {
 	weight := int64(1)
 	if t.Exact() {
@@ -265,7 +262,7 @@ func (s *site) run(a *attempt, t *nodestate.Victims, search *eviction.Search) (e
 	return set, ok
 }
 
-// of returns the holders of a set, and who of the node goes with them.
+// of returns the holders of a set, and the pods of the node that are evicted with them.
 func (s *site) of(set eviction.Set) []fwk.PodInfo {
 	var out []fwk.PodInfo
 	for i := range set.Each() {
@@ -274,7 +271,7 @@ func (s *site) of(set eviction.Set) []fwk.PodInfo {
 	return s.with(out)
 }
 
-// besides are the others that do not go with the holders of a set anyway.
+// besides returns the others that are not evicted with the holders of a set.
 func (s *site) besides(set eviction.Set) []fwk.PodInfo {
 	if s.parties == nil {
 		return s.others
@@ -283,8 +280,7 @@ func (s *site) besides(set eviction.Set) []fwk.PodInfo {
 	return slices.DeleteFunc(slices.Clone(s.others), func(pi fwk.PodInfo) bool { return gone[pi.GetPod().UID] })
 }
 
-// compare tries the ways to make room if not only devices are short, and takes the
-// cheapest.
+// compare tries the ways to make room if not only devices are short, and takes the cheapest.
 func (s *site) compare(a *attempt, t *nodestate.Victims) ([]fwk.PodInfo, *fwk.Status) {
 	if status := s.probe(s.could); !status.IsSuccess() {
 		return nil, status
@@ -323,7 +319,7 @@ func (s *site) compare(a *attempt, t *nodestate.Victims) ([]fwk.PodInfo, *fwk.St
 	return s.goOn(best), nil
 }
 
-// once asks about each set once, and stops when no trials are left.
+// once calls ask once for each set, and stops when no trials are left.
 func (s *site) once(tried map[eviction.Set]bool, ask func(eviction.Set) bool) func(eviction.Set) bool {
 	return func(set eviction.Set) bool {
 		if s.trials == 0 || s.err != nil || tried[set] {
@@ -335,8 +331,7 @@ func (s *site) once(tried map[eviction.Set]bool, ask func(eviction.Set) bool) fu
 	}
 }
 
-// byReprieve does what the default preemption does, and leaves the node without the
-// victims.
+// byReprieve chooses as the default preemption does, and leaves the node without the victims.
 func (s *site) byReprieve() ([]fwk.PodInfo, *fwk.Status) {
 	victims, status := s.reprieve(nil, s.could)
 	if !status.IsSuccess() {
@@ -345,9 +340,8 @@ func (s *site) byReprieve() ([]fwk.PodInfo, *fwk.Status) {
 	return s.goOn(victims), nil
 }
 
-// reprieve removes pods and gives back all of may that need not go: first those that a
-// disruption budget protects, then the more important ones. The node is the same
-// afterwards.
+// reprieve removes pods and adds all of may again that need not be evicted: first those that a disruption
+// budget protects, then the more important ones. The node is the same afterwards.
 func (s *site) reprieve(must, may []fwk.PodInfo) ([]fwk.PodInfo, *fwk.Status) {
 	s.take(must)
 	s.take(may)
@@ -364,8 +358,8 @@ func (s *site) reprieve(must, may []fwk.PodInfo) ([]fwk.PodInfo, *fwk.Status) {
 	return victims, nil
 }
 
-// giveBack gives back as many parts, in their order, as may stay, and returns the pods of the
-// others. One question is enough for many parts that may all stay.
+// giveBack adds as many parts again, in their order, as may stay, and returns the pods of the others. One
+// run of the filters is enough for many parts that may all stay.
 func (s *site) giveBack(parts [][]fwk.PodInfo) (victims []fwk.PodInfo) {
 	if len(parts) == 0 || s.err != nil {
 		return nil
@@ -400,12 +394,12 @@ func (s *site) byBudget(must, may []fwk.PodInfo) (protected, rest [][]fwk.PodInf
 	return protected, rest
 }
 
-// cost is the cost of some victims, without the quality of what they free.
+// cost is the cost of some victims, without the quality of the freed devices.
 func (s *site) cost(victims []fwk.PodInfo) eviction.Cost {
 	return eviction.CostOf(s.describeAll(victims), s.budgets.Allowed, eviction.Quality{})
 }
 
-// fitsWithout asks all plugins about the node without some pods.
+// fitsWithout reports whether all plugins' filters accept the node without some pods.
 func (s *site) fitsWithout(pods []fwk.PodInfo) bool { return s.probe(pods).IsSuccess() }
 
 func (s *site) probe(pods []fwk.PodInfo) *fwk.Status {

@@ -203,11 +203,10 @@ func (e *testEnv) settle() {
 	testkit.Soon(e.tb, "the Leases are known", e.state.Lists.Synced)
 }
 
-// show makes the snapshot that of the pods there are.
+// show sets the snapshot to the present pods.
 func (e *testEnv) show() { e.snapshot = schedcache.NewSnapshot(e.pods, e.nodes) }
 
-// tenant puts a pod on a node; with positions it has those GPUs, without it has as
-// many as nobody knows.
+// tenant puts a pod on a node; with positions it has those GPUs, without it has `count` untracked ones.
 func (e *testEnv) tenant(name string, node int, priority int32, count int, positions ...int) *v1.Pod {
 	e.tb.Helper()
 	pod := asks(name, priority, count).Node(e.nodes[node].Name).Obj()
@@ -229,7 +228,7 @@ func (e *testEnv) tenant(name string, node int, priority int32, count int, posit
 	return pod
 }
 
-// asks starts a waiting pod.
+// asks returns a waiting pod.
 func asks(name string, priority int32, count int) *schedtest.PodWrapper {
 	return schedtest.Pod(name).Label("name", name).Priority(priority).Scheduler("ours").CPU("1").Memory("1Gi").GPUs(count)
 }
@@ -239,7 +238,7 @@ func linkedPair(name string, priority int32) *schedtest.PodWrapper {
 	return asks(name, priority, 2).Annotation(podrequest.MinLinkKey, "NVLINK")
 }
 
-// setResource changes how much of a resource a pod asks for.
+// setResource changes the pod's request for a resource.
 func setResource(pod *v1.Pod, name v1.ResourceName, n int) {
 	r := pod.Spec.Containers[0].Resources
 	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
@@ -257,9 +256,8 @@ func (e *testEnv) cycle(pod *v1.Pod) fwk.CycleState {
 	return state
 }
 
-// victims are the names of the pods that would have to go from a node, sorted, the
-// budgets violated, and the cost. If those that are going anyway will do, it is they, and
-// cost nothing.
+// victims are the names of the pods that would be evicted from a node, sorted, the violated budgets, and
+// the cost. If the pods that are ending anyway suffice, they are returned, at no cost.
 func (e *testEnv) victims(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudget) ([]string, eviction.Cost, *fwk.Status) {
 	e.tb.Helper()
 	state := e.cycle(pod)
@@ -339,7 +337,7 @@ func (e *testEnv) brute(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBu
 	return best, names, found
 }
 
-// TestVictimBruteForce: the victims are the cheapest. It compares the choice with all subsets of
+// TestVictimBruteForce: the victims are the cheapest. The test compares the choice with all subsets of
 // pods, on random nodes with random pods, with the framework's own filters as judge of both.
 func TestVictimBruteForce(t *testing.T) {
 	machines := []string{"dgx1-v100", "a100-pcie-4-bridged", "v100-pcie-8", "l40s-8"}
@@ -379,9 +377,9 @@ func TestVictimBruteForce(t *testing.T) {
 	}
 }
 
-// TestVictimCostBound: our choice is never dearer than the default plugin's. It makes CPUs short as
-// well, where the choice is not exact: the pod fits afterwards, no victim could stay, and by our
-// order it costs no more than what the default preemption would do.
+// TestVictimCostBound: the choice is never dearer than the default plugin's. CPUs are short as well, where
+// the choice is not exact: the pod fits afterwards, no victim could stay, and by the cost's order it costs
+// no more than the default preemption's choice.
 func TestVictimCostBound(t *testing.T) {
 	machines := []string{"dgx1-v100", "a100-pcie-4-bridged"}
 	s := newTestEnv(t, machines...)
@@ -435,8 +433,8 @@ func TestVictimCostBound(t *testing.T) {
 	}
 }
 
-// TestSearchSteps: searches on 16 GPUs stay within their steps. It counts the questions, on nodes
-// with up to 16 holders, that one node is allowed to ask.
+// TestSearchSteps: searches on 16 GPUs stay within their steps. The test counts the steps for one node, on
+// nodes with up to 16 holders.
 func TestSearchSteps(t *testing.T) {
 	s := newTestEnv(t, "dgx2")
 	most := map[bool]int64{}
@@ -475,7 +473,7 @@ func TestSearchSteps(t *testing.T) {
 	}
 }
 
-// minimal checks that the pod fits without the victims, and with any of them does not.
+// minimal checks that the pod fits without the victims, and does not with any of them.
 func (e *testEnv) minimal(pod *v1.Pod, state fwk.CycleState, info fwk.NodeInfo, victims []string, seed uint64) {
 	e.tb.Helper()
 	for _, spared := range append([]string{""}, victims...) {
@@ -493,7 +491,7 @@ func (e *testEnv) minimal(pod *v1.Pod, state fwk.CycleState, info fwk.NodeInfo, 
 	}
 }
 
-// defaults is what the default preemption's choice costs, but for what it frees.
+// defaults is the cost of the default preemption's choice, without the quality of the freed devices.
 func (e *testEnv) defaults(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudget) eviction.Cost {
 	e.tb.Helper()
 	info, err := e.snapshot.NodeInfos().Get(e.nodes[node].Name)
@@ -522,7 +520,7 @@ func fillNode(s *testEnv, r *rand.Rand, node int) {
 		name := fmt.Sprintf("pod-%d", len(s.pods))
 		var pod *v1.Pod
 		if r.IntN(15) == 0 {
-			pod = s.tenant(name, node, int32(r.IntN(4)), n) // nobody knows which
+			pod = s.tenant(name, node, int32(r.IntN(4)), n) // which ones is not known
 		} else {
 			pod = s.tenant(name, node, int32(r.IntN(4)), n, mine...)
 		}

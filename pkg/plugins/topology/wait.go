@@ -24,28 +24,27 @@ import (
 )
 
 const (
-	// alike is a difference in time that does not matter: if one node is free sooner
-	// than another by less than this, the better GPUs decide. A kubelet takes about
-	// this long anyway to end a pod.
+	// alike is a difference in time that does not matter: if one node is free sooner than another by less
+	// than this, the better GPUs decide. A kubelet takes about this long anyway to end a pod.
 	alike = 30 * time.Second
-	// afterYield is when a pod is tried again at the latest that took the places of a gang.
+	// afterYield is the longest time until a pod that took the places of a gang is tried again.
 	afterYield = time.Second
 	releasing  = "waiting for a kubelet to release the devices of pods that are gone"
 )
 
-// wait is a node where a pod will fit without any eviction, after pods that leave
-// anyway have ended and kubelet has released their devices.
+// wait is a node where a pod will fit without any eviction, after pods that leave anyway have ended and
+// kubelet has released their devices.
 type wait struct {
 	plan
 	node    string
 	at      int // index of the node in the list that was searched
 	behind  bool
-	pending bool        // the API server does not know yet that some of awaited will end
-	yields  []types.UID // members of gangs of a lower priority, whose places there are taken back
+	pending bool        // the API server does not show yet that some of awaited will end
+	yields  []types.UID // members of gangs of a lower priority, whose places on the node are released
 }
 
-// waits looks for the node that is best to wait for. If there is none, late is the node
-// with the shortest wait beyond what is reasonable.
+// waits returns the node that is best to wait for. If there is none, late is the node with the shortest
+// wait beyond a reasonable time.
 func (p *preemptor) waits(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (soonest, late *wait) {
 	c := lifecycle.ReadCycle(state)
 	nodes, err := m.NodesForStatusCode(p.handle.SnapshotSharedLister().NodeInfos(), fwk.Unschedulable)
@@ -73,8 +72,8 @@ func (p *preemptor) waits(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	return soonest, late
 }
 
-// compare is negative if w is better to wait for than o: the node that the pod already
-// waits for, then the one that is free sooner, then the one with the better GPUs.
+// compare returns a negative number if w is better to wait for than o: the node that the pod already waits
+// for, then the one that is free sooner, then the one with the better GPUs.
 func (w *wait) compare(o *wait, nominated string) int {
 	if stays := w.node == nominated; stays != (o.node == nominated) {
 		if stays {
@@ -86,9 +85,9 @@ func (w *wait) compare(o *wait, nominated string) int {
 		cmp.Compare(w.within, o.within), cmp.Compare(w.at, o.at))
 }
 
-// waitOn finds the first pods to end on a node that make room for the pod. If even all of them
-// together do not, gangs of a lower priority give back what is planned for them there: nobody
-// of them runs. It returns nil if that is not enough either.
+// waitOn finds the first pods to end on a node that make room for the pod. If even all of them together do
+// not, gangs of a lower priority give back the places planned for them on it: none of their pods runs. It
+// returns nil if that is not enough either.
 func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *lifecycle.Cycle, pod *v1.Pod, info fwk.NodeInfo) *wait {
 	if w := p.waitFor(ctx, state, c, pod, info, nil); w != nil || never(pod) || p.profile.Yield == nil {
 		return w
@@ -99,7 +98,7 @@ func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *lifecyc
 	return nil
 }
 
-// waitFor is waitOn once the places of some members of gangs are given back.
+// waitFor is waitOn after the places of some members of gangs are released.
 func (p *preemptor) waitFor(ctx context.Context, state fwk.CycleState, c *lifecycle.Cycle, pod *v1.Pod, info fwk.NodeInfo, yields []types.UID) *wait {
 	soon, slow := p.leavers(info, pod)
 	behind := p.nodes.KubeletBehind(&c.Demand, info, p.handle.SnapshotSharedLister().NodeInfos())
@@ -135,8 +134,8 @@ func (s *site) wait(d *placement.Demand, behind bool, yields []types.UID) *wait 
 	return w
 }
 
-// await nominates the pod for a node that becomes free anyway, and keeps the planned
-// devices for it.
+// await nominates the pod for a node that becomes free without an eviction, and keeps the planned devices
+// for it.
 func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Status) {
 	slack := reservations.ReleaseWithin
 	if len(w.awaited) > 0 {
@@ -156,7 +155,7 @@ func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Sta
 	return framework.NewPostFilterResultWithNominatedNode(w.node), fwk.NewStatus(fwk.Success, w.text(pod.Namespace, p.nodes.Unreleased(w.node)))
 }
 
-// text says which pods a pod of a namespace waits for.
+// text returns the status of a waiting pod with the names that its namespace may see.
 func (w *wait) text(namespace string, unreleased []string) string {
 	var parts []string
 	if len(w.awaited) > 0 {
@@ -175,15 +174,14 @@ func (w *wait) text(namespace string, unreleased []string) string {
 	return strings.Join(parts, "; ")
 }
 
-// tooLate says why a pod of a namespace does not wait.
+// tooLate returns the reason for which a pod of a namespace does not wait.
 func (w *wait) tooLate(namespace string) string {
 	return fmt.Sprintf("%s on node %s end only%s, by their grace period, and nobody could be evicted who would end sooner",
 		eviction.NamesFor(namespace, w.awaited), w.node, w.by())
 }
 
-// by says when the last of the awaited pods must have ended. It is a time, not a
-// duration, because the text is in the pod's condition, which is written whenever it
-// changes.
+// by returns when the last of the awaited pods must have ended. It is a time, not a duration, because the
+// text is in the pod's condition, which is written whenever it changes.
 func (w *wait) by() string {
 	var last time.Time
 	for _, pod := range w.awaited {

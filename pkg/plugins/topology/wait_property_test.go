@@ -27,11 +27,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// going are the pods of a random node that go anyway, by how long they take.
+// going are the pods of a random node that end without an eviction, by how long they take.
 type going map[*v1.Pod]time.Duration
 
-// alarm tells some pods of a node to go, gives all a grace period, and may make one the
-// victim of another nominated pod, of which the API server has not heard.
+// alarm deletes some pods of a node, gives all a grace period, and may make one the victim of another
+// nominated pod, which the API server does not show yet.
 func (e *testEnv) alarm(r *rand.Rand, node int, seed uint64) (soon, slow going, other *v1.Pod) {
 	e.tb.Helper()
 	soon, slow = going{}, going{}
@@ -83,7 +83,7 @@ type trial struct {
 	state fwk.CycleState
 }
 
-// without is the node without some pods, and whether the pod fits it then.
+// without returns the node without some pods, and whether the pod fits it then.
 func (x *trial) without(pods []*v1.Pod) (fwk.NodeInfo, bool) {
 	x.s.tb.Helper()
 	copied := x.info.Snapshot()
@@ -95,8 +95,8 @@ func (x *trial) without(pods []*v1.Pod) (fwk.NodeInfo, bool) {
 	return copied, x.s.fw.RunFilterPluginsWithNominatedPods(x.s.ctx, x.state, x.pod, copied).IsSuccess()
 }
 
-// shortest is the shortest time, in steps of what counts as alike, in which some of the
-// pods that go are gone and make room: by all subsets.
+// shortest is the shortest time, in steps of alike, in which some of the ending pods are gone and make
+// room: by all subsets.
 func (x *trial) shortest(g going) (steps time.Duration, ok bool) {
 	pods := make([]*v1.Pod, 0, len(g))
 	for pod := range g {
@@ -117,7 +117,7 @@ func (x *trial) shortest(g going) (steps time.Duration, ok bool) {
 	return steps, ok
 }
 
-// cheapest is the least cost of evicting some pods beside those that go soon.
+// cheapest is the least cost of evicting some pods beside those that end soon.
 func (x *trial) cheapest(could []*v1.Pod, soon going, pdbs []*policyv1.PodDisruptionBudget) (best eviction.Cost, names []string, found bool) {
 	c, b := lifecycle.ReadCycle(x.state), eviction.NewBudgets(pdbs)
 	for set := range uint64(1) << len(could) {
@@ -143,9 +143,9 @@ func (x *trial) cheapest(could []*v1.Pod, soon going, pdbs []*policyv1.PodDisrup
 	return best, names, found
 }
 
-// TestVictimsBesideLeavers compares the choice with all subsets of pods where
-// some are told to go and one is the victim of another pod: who waits, and for how long;
-// that nobody is evicted whom the pod could not choose; and that the choice is cheapest.
+// TestVictimsBesideLeavers compares the choice with all subsets of pods where some are ending and one is
+// the victim of another pod: which pods wait, and for how long; that no pod is evicted that the preemptor
+// must not choose; and that the choice is cheapest.
 func TestVictimsBesideLeavers(t *testing.T) {
 	machines := []string{"dgx1-v100", "a100-pcie-4-bridged", "v100-pcie-8"}
 	s := newTestEnv(t, machines...)
@@ -204,8 +204,7 @@ func TestVictimsBesideLeavers(t *testing.T) {
 	}
 }
 
-// compareEvictions reports whether anybody is to go, having compared that with brute
-// force.
+// compareEvictions reports whether any pod has to be evicted, after comparing that with brute force.
 func (e *testEnv) compareEvictions(x *trial, late *wait, soon, slow going, pdbs []*policyv1.PodDisruptionBudget, seed uint64) bool {
 	e.tb.Helper()
 	a := newAttempt()

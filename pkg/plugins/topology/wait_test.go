@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// told makes a pod one that was told to go, with so much of its grace period left.
+// told marks a pod as deleted, with this rest of its grace period.
 func told(pod *v1.Pod, grace, left time.Duration) {
 	withGrace(pod, grace)
 	pod.DeletionTimestamp = new(metav1.NewTime(time.Now().Add(left)))
@@ -38,7 +38,7 @@ func evictedFor(pod *v1.Pod) {
 	}}
 }
 
-// nominate does what the scheduler does with the result of PostFilter.
+// nominate applies the result of PostFilter as the scheduler does.
 func (e *testEnv) nominate(pod *v1.Pod, result *fwk.PostFilterResult) string {
 	e.tb.Helper()
 	if result == nil || result.NominatingInfo == nil || result.NominatedNodeName == "" {
@@ -64,9 +64,9 @@ func (e *testEnv) fits(pod *v1.Pod) *fwk.Status {
 	return e.fw.RunFilterPluginsWithNominatedPods(e.ctx, state, pod, info)
 }
 
-// TestForeignVictim: a victim of another is not evicted for this pod. It has a victim that the API
-// server has not heard of yet, or whose eviction failed: it may be waited for, but it matters more
-// than the pod that would wait, which must not evict it.
+// TestForeignVictim: another preemptor's victim is not evicted for this pod. The API server does not show
+// the victim as ending yet, or its eviction failed: the pod may wait for it, but it has a higher priority
+// than the pod, which must not evict it.
 func TestForeignVictim(t *testing.T) {
 	for name, victim := range map[string]int32{"that matters more": 80, "that matters as much": 60, "that matters less": 50} {
 		t.Run(name, func(t *testing.T) {
@@ -87,8 +87,8 @@ func TestForeignVictim(t *testing.T) {
 	}
 }
 
-// TestTerminationWaitBounds: the wait for pods that are going is bounded. It has pods that were
-// told to go, with the grace period that their owner chose, and others that could be evicted.
+// TestTerminationWaitBounds: the wait for ending pods is bounded. Some pods are ending, with the grace
+// period that their owner chose, and others could be evicted.
 func TestTerminationWaitBounds(t *testing.T) {
 	tests := map[string]struct {
 		arrange func(s *testEnv)
@@ -184,8 +184,8 @@ func TestTerminationWaitBounds(t *testing.T) {
 	}
 }
 
-// TestSelfMadeRoom: a pod that waits for nobody is not shut out. Pods that are going make room,
-// later than it may wait for them. No event tells of that, so the scheduling queue must have it.
+// TestSelfMadeRoom: a pod that waits for no other is tried again. Ending pods make room, later than it may
+// wait for them. No event reports that, so the scheduling queue must have the pod.
 func TestSelfMadeRoom(t *testing.T) {
 	for name, tc := range map[string]struct {
 		going      bool
@@ -215,8 +215,8 @@ func TestSelfMadeRoom(t *testing.T) {
 	}
 }
 
-// TestStableWaitReason: the reason of a wait stays in the same words. The text is the pod's
-// condition, and each attempt that changes it costs a write.
+// TestStableWaitReason: the reason of a wait has a constant text. It is the pod's condition, and each
+// attempt that changes it costs a write.
 func TestStableWaitReason(t *testing.T) {
 	for name, left := range map[string]time.Duration{"for pods that end soon": time.Minute, "for nobody": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -234,11 +234,11 @@ func TestStableWaitReason(t *testing.T) {
 	}
 }
 
-// TestOwnVictimWait: a pod does not wait for its own victims without end: it chose them, so it
-// gives them some time of their grace period, and then looks for others.
+// TestOwnVictimWait: a pod does not wait for its own victims without end: it chose them, so it gives them
+// some time of their grace period, and then looks for others.
 func TestOwnVictimWait(t *testing.T) {
 	for name, tc := range map[string]struct {
-		gone time.Duration // since it was told to go
+		gone time.Duration // since its deletion
 		want []string
 	}{
 		"a minute after they were told":        {gone: time.Minute},
@@ -261,7 +261,7 @@ func TestOwnVictimWait(t *testing.T) {
 	}
 }
 
-// record makes the agent of the first node say that kubelet has given a pod these GPUs.
+// record adds an entry by the first node's agent that kubelet has given a pod these GPUs.
 func (e *testEnv) record(uid string, version int, positions ...int) {
 	e.tb.Helper()
 	_, obj := nodeOf(e.tb, "node-0", "a100-pcie-4-bridged")
@@ -278,7 +278,7 @@ func (e *testEnv) record(uid string, version int, positions ...int) {
 	}
 }
 
-// goes makes the informer hear of a pod of the first node that comes and goes.
+// goes makes and deletes a pod of the first node in the informer.
 func (e *testEnv) goes(name string) {
 	e.tb.Helper()
 	pods := e.client.CoreV1().Pods("default")
@@ -292,9 +292,9 @@ func (e *testEnv) goes(name string) {
 	testkit.Soon(e.tb, "the informer hears of the deletion", func() bool { return e.state.Allocations.Gone(gone.UID) })
 }
 
-// TestHeldRelease: the devices that a pod waits for are held for it. Kubelet is about to release
-// two GPUs. Whoever comes between the release and the pod's next turn must not take them, unless it
-// matters more.
+// TestHeldRelease: the devices that a pod waits for are held for it. Kubelet is about to release two GPUs.
+// A pod that comes between the release and the pod's next cycle must not take them, unless it has a higher
+// priority.
 func TestHeldRelease(t *testing.T) {
 	s := newTestEnv(t, "a100-pcie-4-bridged")
 	s.tenant("low", 0, 0, 2, 2, 3)
@@ -326,8 +326,8 @@ func TestHeldRelease(t *testing.T) {
 	}
 }
 
-// TestWaitEnd: a wait ends: when kubelet has not released the devices in time somebody is evicted,
-// or the nomination ends, so that nothing is kept from others for ever.
+// TestWaitEnd: a wait ends: if kubelet has not released the devices in time a pod is evicted, or the
+// nomination ends, so that nothing is kept from others for ever.
 func TestWaitEnd(t *testing.T) {
 	never := linkedPair("p", 5).PreemptionPolicy(v1.PreemptNever).Obj()
 	for name, tc := range map[string]struct {
@@ -342,7 +342,7 @@ func TestWaitEnd(t *testing.T) {
 			s := newTestEnv(t, "a100-pcie-4-bridged")
 			s.tenant("low", 0, 0, 2, 2, 3)
 			s.show()
-			// As after a restart: the pod is nominated, and nobody knows for what.
+			// As after a restart: the pod is nominated, and its devices are not known.
 			s.record("gone", 2, 0, 1)
 			tc.pod.Status.NominatedNodeName = "node-0"
 			s.known([]*v1.Pod{tc.pod})

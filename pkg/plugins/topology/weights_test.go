@@ -34,9 +34,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// TestLinkDominance: no other score outvotes the links. It holds the worst node between which the
-// score decides against one behind these that has all points of every other scorer of the shipped
-// profiles.
+// TestLinkDominance: no other score outvotes the links. The test compares the worst node between which the
+// score decides with one behind these that has all points of every other scorer of the shipped profiles.
 func TestLinkDominance(t *testing.T) {
 	for _, path := range []string{manifests.SchedulerConfigPath, manifests.SchedulerConfigBindingPath} {
 		t.Run(path, func(t *testing.T) {
@@ -66,13 +65,13 @@ func TestLinkDominance(t *testing.T) {
 	}
 }
 
-// inBand is what Score gives a node between which it decides.
+// inBand is the Score of a node between which it decides.
 func inBand(p *Plugin, o *nodeindex.Offer, best *nodeindex.Best) int64 {
 	return ranked(p.narrowing.Order.Weights.Raw(o, best), 0)
 }
 
 // TestWeightsAtStart: the scheduler starts with a weight exactly if nvtopo generate scheduler-profile
-// writes it, and says which is needed if not.
+// writes it, and else reports which is needed.
 func TestWeightsAtStart(t *testing.T) {
 	shipped, err := manifests.FS.ReadFile(manifests.SchedulerConfigPath)
 	if err != nil {
@@ -120,7 +119,7 @@ func parse(t *testing.T, weight string) int32 {
 	return int32(n)
 }
 
-// starts asks the plugins of a configuration what the scheduler asks at its start.
+// starts makes the calls of the scheduler's start to the plugins of a configuration.
 func starts(t *testing.T, path string) error {
 	t.Helper()
 	var errs []error
@@ -131,7 +130,8 @@ func starts(t *testing.T, path string) error {
 	return errors.Join(errs...)
 }
 
-// scorers returns our weight in a configuration and those of all other plugins that score, by name.
+// scorers returns the weight of TopologyAware in a configuration and those of all other plugins that
+// score, by name.
 func scorers(t *testing.T, path string) (own int32, others map[string]int32) {
 	t.Helper()
 	others = map[string]int32{}
