@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Times of an endpoint.
+// Timing of an endpoint.
 const (
 	// poll is how often an endpoint looks for changes that the file watcher missed.
 	poll = 2 * time.Second
@@ -40,7 +40,8 @@ const (
 	maxBackoff = poll
 )
 
-// Handler answers what an endpoint does not answer itself.
+// Handler answers the three calls of the plugin API that depend on the devices; Endpoint answers the
+// others.
 type Handler interface {
 	GetPreferredAllocation(context.Context, *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error)
 	Allocate(context.Context, *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error)
@@ -51,10 +52,10 @@ type Handler interface {
 type EndpointConfig struct {
 	// Resource is the extended resource, e.g. nvidia.com/gpu.
 	Resource string
-	// Socket is where the plugin API is served. Kubelet is told a name of its own for each
-	// registration, in the same directory.
+	// Socket is the path at which the plugin API is served. Each registration passes kubelet its own name
+	// for it, in the same directory.
 	Socket string
-	// KubeletSocket is the Registration service to register with.
+	// KubeletSocket is the path of the Registration service to register with.
 	KubeletSocket string
 	// Registered is called with the result of every registration; may be nil.
 	Registered func(error)
@@ -116,8 +117,8 @@ func NewEndpoint(cfg EndpointConfig, handler Handler, clk clock.WithTicker) (*En
 	return e, nil
 }
 
-// SetOptions says which optional calls kubelet should make. Kubelet asks for the
-// options once per registration, so a change registers again.
+// SetOptions sets which optional calls kubelet makes. Kubelet reads the options once per registration, so
+// a change registers again.
 func (e *Endpoint) SetOptions(options *pluginapi.DevicePluginOptions) {
 	e.mu.Lock()
 	e.options = proto.CloneOf(options)
@@ -151,8 +152,7 @@ func (e *Endpoint) Wake() {
 	}
 }
 
-// Bind serves the socket before Run does, for callers that want to know at once if that
-// is impossible.
+// Bind serves the socket before Run does, so that a caller learns of a failure at once.
 func (e *Endpoint) Bind() error { return e.socket.Bind() }
 
 // Run serves the endpoint and keeps it registered until ctx ends. It may be called
@@ -178,8 +178,8 @@ func (e *Endpoint) Run(ctx context.Context) {
 	}
 }
 
-// look repairs what is broken. It returns when to look again at the latest, and whether
-// something failed that has to be tried again after backoff.
+// look repairs what the sockets or the registration need. It returns the longest time until the next
+// look, and whether a step failed and must be retried after backoff.
 func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.Duration, failed bool) {
 	logger := klog.FromContext(ctx)
 	state := e.socket.State()
@@ -225,9 +225,9 @@ func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.
 	return streamWait, false
 }
 
-// name returns a name of the socket that no registration had before. A kubelet since 1.37 keeps plugins by their
-// sockets, refuses one that it takes for connected, and may go on refusing it until it restarts. A registrar
-// in another directory, such as the node agent, gets the socket's own name.
+// name returns a socket name that no earlier registration used. A kubelet since 1.37 identifies plugins
+// by their sockets, refuses one that it believes connected, and may go on refusing it until it restarts.
+// A registrar in another directory, such as the node agent, gets the socket's own name.
 func (e *Endpoint) name(logger klog.Logger) string {
 	if filepath.Dir(e.cfg.KubeletSocket) != filepath.Dir(e.cfg.Socket) {
 		return filepath.Base(e.cfg.Socket)
@@ -246,7 +246,7 @@ func (e *Endpoint) name(logger klog.Logger) string {
 	return name
 }
 
-// begin decides whether a registration is needed. If not, it says when to look again.
+// begin returns the registration request that is due, or nil and the time until the next check.
 func (e *Endpoint) begin(kubelet FileID) (*pluginapi.RegisterRequest, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -265,7 +265,7 @@ func (e *Endpoint) begin(kubelet FileID) (*pluginapi.RegisterRequest, time.Durat
 	case same && !e.reg.opened && now.Sub(e.reg.accepted) < streamWait:
 		return nil, streamWait - now.Sub(e.reg.accepted) // accepted; wait for the stream
 	case e.live > 0:
-		// These streams are of a kubelet that is gone, or have old options.
+		// These streams belong to an earlier kubelet or to earlier options.
 		close(e.cut)
 		e.cut = make(chan struct{})
 		return nil, settle
@@ -290,23 +290,23 @@ func (e *Endpoint) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*p
 	return proto.CloneOf(e.options), nil
 }
 
-// GetPreferredAllocation passes the request on.
+// GetPreferredAllocation passes the request to the handler.
 func (e *Endpoint) GetPreferredAllocation(ctx context.Context, r *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
 	return e.handler.GetPreferredAllocation(ctx, r)
 }
 
-// Allocate passes the request on.
+// Allocate passes the request to the handler.
 func (e *Endpoint) Allocate(ctx context.Context, r *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	return e.handler.Allocate(ctx, r)
 }
 
-// PreStartContainer passes the request on.
+// PreStartContainer passes the request to the handler.
 func (e *Endpoint) PreStartContainer(ctx context.Context, r *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
 	return e.handler.PreStartContainer(ctx, r)
 }
 
-// ListAndWatch sends every published list. If several are published while one is being
-// sent, only the last of them is sent.
+// ListAndWatch sends every published list to kubelet. If several are published while one is being sent,
+// only the last of them is sent.
 func (e *Endpoint) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugin_ListAndWatchServer) error {
 	e.mu.Lock()
 	cut := e.cut

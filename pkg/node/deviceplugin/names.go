@@ -9,9 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// CheckResourceName says what is wrong with the name of an extended resource, by
-// kubelet's rules: its domain must not be kubernetes.io's, and it must be short enough
-// for a quota to name it.
+// CheckResourceName returns an error if kubelet would reject name as an extended resource: it needs a
+// domain other than kubernetes.io's and must be short enough for a quota to name it.
 func CheckResourceName(name string) error {
 	const quotaPrefix = "requests."
 	switch {

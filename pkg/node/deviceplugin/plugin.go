@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultEnv is the variable that names the container's devices.
+// DefaultEnv is the environment variable that lists the container's devices.
 const DefaultEnv = "NVIDIA_VISIBLE_DEVICES"
 
 // NoNUMA is the NUMANode of a device without one.
@@ -27,7 +27,7 @@ const NoNUMA = -1
 
 // Device is one device that the plugin offers.
 type Device struct {
-	// ID is what kubelet records and what the container is told.
+	// ID is the device's id in kubelet's records and in the container's environment.
 	ID string
 	// Unhealthy devices are listed but never allocated.
 	Unhealthy bool
@@ -51,17 +51,16 @@ type Config struct {
 	// KubeletSocket is the socket to register with; by default kubelet.sock in
 	// PluginDir.
 	KubeletSocket string
-	// Env is the variable with the comma-separated devices; DefaultEnv by default.
+	// Env is the environment variable that receives the comma-separated device ids; DefaultEnv by default.
 	Env string
 	// Preferred answers GetPreferredAllocation; without it the plugin has no preference.
 	Preferred func(ctx context.Context, available, mustInclude []string, size int) ([]string, error)
-	// PreStart is called before every start of a container; without it kubelet does not
-	// ask.
+	// PreStart is called before every start of a container; if nil, kubelet makes no such call.
 	PreStart func(ctx context.Context, ids []string) error
 }
 
-// Plugin is a device plugin for simulated devices, or for devices that need only a
-// variable and device nodes.
+// Plugin is a device plugin for simulated devices, or for devices that need only an environment variable
+// and device nodes.
 type Plugin struct {
 	cfg      Config
 	endpoint *Endpoint
@@ -108,8 +107,8 @@ func New(cfg Config, clk clock.WithTicker) (*Plugin, error) {
 	return p, nil
 }
 
-// SocketName makes a file name from a resource. A file name cannot have its slash, and
-// no domain has an underscore.
+// SocketName returns a resource's name with "_" for its slash, for use as a file name. No domain has an
+// underscore.
 func SocketName(resource string) string { return strings.ReplaceAll(resource, "/", "_") }
 
 // Run serves the plugin and keeps it registered until ctx ends. It may be called once.
@@ -121,8 +120,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	return nil
 }
 
-// Registered reports whether kubelet, or the proxy in front of it, follows the devices
-// now.
+// Registered reports whether kubelet, or the proxy in front of it, follows the device list now.
 func (p *Plugin) Registered() bool { return p.endpoint.Registered() }
 
 // SetDevices replaces all devices.
@@ -162,8 +160,8 @@ func (p *Plugin) SetHealth(id string, healthy bool) error {
 	return nil
 }
 
-// publishLocked is called under mu, so that lists are published in the order of the
-// changes.
+// publishLocked publishes the device list. The caller holds mu, so that lists are published in the order
+// of the changes.
 func (p *Plugin) publishLocked() {
 	list := make([]*pluginapi.Device, 0, len(p.order))
 	for _, id := range p.order {
@@ -195,7 +193,8 @@ func (p *Plugin) GetPreferredAllocation(ctx context.Context, r *pluginapi.Prefer
 	return out, nil
 }
 
-// Allocate sets the container's devices, in kubelet's order.
+// Allocate returns the environment variable and device nodes of the requested devices, in kubelet's
+// order.
 func (p *Plugin) Allocate(_ context.Context, r *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	p.mu.Lock()
 	devices := p.devices
@@ -230,8 +229,8 @@ func (p *Plugin) PreStartContainer(ctx context.Context, r *pluginapi.PreStartCon
 	return &pluginapi.PreStartContainerResponse{}, nil
 }
 
-// FirstN prefers the ids that must be included, and then the first available ids in
-// alphabetical order. It is the simplest preference, for tests and simulations.
+// FirstN returns the ids that must be included, and then the first available ids in alphabetical order.
+// It is the simplest preference, for tests and simulations.
 func FirstN(_ context.Context, available, mustInclude []string, size int) ([]string, error) {
 	out := slices.Clone(mustInclude)
 	for _, id := range slices.Sorted(slices.Values(available)) {

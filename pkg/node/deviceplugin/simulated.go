@@ -9,8 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// Simulated returns the GPUs of a machine of our catalogue with the ids that the
-// exporter publishes for a simulated node of that name.
+// Simulated returns the GPUs of a machine of the catalogue, with the ids that the exporter publishes for
+// a simulated node of that name.
 func Simulated(machineName, node string) ([]Device, error) {
 	m, err := machine.Lookup(machineName)
 	if err != nil {

@@ -21,20 +21,20 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// MaxSocketPath is the longest path that a socket can be bound to. On Linux sun_path
-// has 108 bytes including the final zero, and Socket's other names are longer than this one.
+// MaxSocketPath is the longest path of a Socket. Linux's sun_path has 108 bytes including the final zero,
+// and the aliases of a Socket are longer than its path.
 const MaxSocketPath = 107 - len(aliasMark) - aliasDigits
 
 const (
 	temporarySuffix = "~"
-	// An alias is the path with aliasMark and a number of aliasDigits in base 36 at most before the extension:
-	// milliseconds since 1970 have 8 until the year 2059. No name of a resource has the mark.
+	// An alias is the path with aliasMark and up to aliasDigits digits of base 36 before the extension:
+	// milliseconds since 1970 have 8 until the year 2059. No resource name contains the mark.
 	aliasMark   = "~"
 	aliasDigits = 9
 )
 
-// FileID tells one socket file from the next at the same path. File systems reuse inode
-// numbers at once, so the time is part of it.
+// FileID distinguishes successive socket files at the same path. File systems reuse inode numbers at
+// once, so it includes the modification time.
 type FileID struct {
 	info fs.FileInfo
 }
@@ -56,8 +56,8 @@ func (f FileID) Equal(other FileID) bool {
 	return os.SameFile(f.info, other.info) && f.info.ModTime().Equal(other.info.ModTime())
 }
 
-// Socket serves a gRPC server at a path. If the file was removed, it can take the path
-// back without disturbing open connections.
+// Socket serves a gRPC server at a path. If the file was removed, it can bind the path again without
+// disturbing open connections.
 type Socket struct {
 	path   string
 	server *grpc.Server
@@ -68,7 +68,7 @@ type Socket struct {
 	serving  sync.WaitGroup
 }
 
-// NewSocket makes a socket for the server; Bind binds it.
+// NewSocket returns an unbound socket for the server; Bind binds it.
 func NewSocket(path string, server *grpc.Server) (*Socket, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("socket %q: the path is not absolute", path)
@@ -79,21 +79,21 @@ func NewSocket(path string, server *grpc.Server) (*Socket, error) {
 	return &Socket{path: path, server: server}, nil
 }
 
-// Path returns where the socket is.
+// Path returns the socket's path.
 func (s *Socket) Path() string { return s.path }
 
 // SocketState is the state of a socket's path.
 type SocketState int
 
-// The states of a path.
+// States of a socket's path.
 const (
-	// Unbound paths have to be bound: Bind was not called yet, or the file is gone, or
-	// it is another file that no process serves.
+	// Unbound paths must be bound: Bind has not been called yet, the file is gone, or it is another file
+	// that no process serves.
 	Unbound SocketState = iota
-	// Bound paths lead to the socket.
+	// Bound paths lead to this socket.
 	Bound
-	// Taken paths lead to another process. The last process keeps the path: otherwise
-	// two processes would take it from each other for ever.
+	// Taken paths lead to another process, which keeps the path: otherwise two processes would take it from
+	// each other forever.
 	Taken
 )
 
@@ -138,7 +138,7 @@ func (s *Socket) Bind() error {
 	if err != nil {
 		return fmt.Errorf("listening for %q: %w", s.path, err)
 	}
-	// Go would unlink by name, and the file may be another process's by then.
+	// Go would unlink by name, and the file may belong to another process by then.
 	listener.SetUnlinkOnClose(false)
 	if err := os.Rename(temporary, s.path); err != nil {
 		return errors.Join(fmt.Errorf("placing socket %q: %w", s.path, err), listener.Close(), os.Remove(temporary))
@@ -152,12 +152,13 @@ func (s *Socket) Bind() error {
 		_ = s.server.Serve(listener)
 	})
 	if old != nil {
-		_ = old.Close() // nobody can reach this listener any more
+		_ = old.Close() // no client can reach this listener any more
 	}
 	return nil
 }
 
-// Alias gives the bound socket one more name in its folder, which the number makes, and returns the name.
+// Alias links the bound socket under one more name in its folder, made from number, and returns that
+// name.
 func (s *Socket) Alias(number int64) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +170,8 @@ func (s *Socket) Alias(number int64) (string, error) {
 	return name, nil
 }
 
-// RemoveAliases removes all further names of the path but one, those of earlier processes too. Connections stay.
+// RemoveAliases removes all aliases of the path except one, including those of earlier processes. Open
+// connections stay.
 func (s *Socket) RemoveAliases(except string) {
 	dir := filepath.Dir(s.path)
 	entries, err := os.ReadDir(dir)
@@ -202,7 +204,7 @@ func (s *Socket) Close() {
 	s.serving.Wait()
 }
 
-// Dial makes a client connection to a socket. It connects on first use.
+// Dial returns a client connection to a socket. It connects on first use.
 func Dial(path string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+filepath.Base(path),
 		// As kubelet does: some servers refuse a path as authority.

@@ -14,12 +14,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// blindPoll replaces longer waits while a directory cannot be watched, usually because
-// it does not exist yet.
+// blindPoll limits each wait while a directory cannot be watched, usually because it does not exist yet.
 const blindPoll = 200 * time.Millisecond
 
-// Watcher reports when one of the files appears or disappears. It only saves time:
-// polling finds the same without it, or while a directory does not exist.
+// Watcher reports when one of the files appears or disappears. It only saves time: polling finds the same
+// changes without it.
 type Watcher struct {
 	files  []string
 	fs     *fsnotify.Watcher // nil if the system has none
@@ -39,8 +38,8 @@ func NewWatcher(logger klog.Logger, files ...string) *Watcher {
 	return w
 }
 
-// Refresh watches the directories that exist now. It watches a replaced directory
-// again, because to the kernel it is another one.
+// Refresh watches the directories that exist now. It watches a replaced directory again, because the
+// kernel treats it as a different one.
 func (w *Watcher) Refresh() {
 	w.blind = w.fs == nil
 	if w.blind {

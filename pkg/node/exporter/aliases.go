@@ -12,8 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// aliasLabels and aliasAnnotations are all keys outside our domain that an exporter may
-// have written.
+// aliasLabels and aliasAnnotations list all keys outside nvtopo.dev that an exporter may have written.
 var (
 	aliasLabels = []string{
 		alias.LabelAccelerator, alias.LabelCount, alias.LabelInterconnect, alias.LabelNUMANodes, alias.LabelGPUsPerNUMA,
@@ -22,7 +21,7 @@ var (
 	aliasAnnotations = []string{alias.AnnotationTopology}
 )
 
-// addAliases adds the keys that other programs look for to ours.
+// addAliases adds the labels and annotation that other programs look for.
 func (m *marks) addAliases(cfg *Config, g *nvtopo.Graph) {
 	m.labels[alias.LabelInterconnect] = alias.Interconnect(g)
 	m.labels[alias.LabelCount] = m.labels[LabelCount]
@@ -36,9 +35,8 @@ func (m *marks) addAliases(cfg *Config, g *nvtopo.Graph) {
 	m.annotations[alias.AnnotationTopology] = alias.Annotation(g)
 }
 
-// keysOfOthers returns the labels and annotations that somebody else has set. An alias
-// among them belongs to its owner and is not written: "accelerator", for example, is
-// often set by hand, and pods select nodes by its value.
+// keysOfOthers returns the labels and annotations that another field manager has set. An alias among them
+// is not written: "accelerator", for example, is often set by hand, and pods select nodes by its value.
 func keysOfOthers(managed []metav1.ManagedFieldsEntry) map[string]bool {
 	keys := map[string]bool{}
 	for i := range managed {
@@ -53,7 +51,7 @@ func keysOfOthers(managed []metav1.ManagedFieldsEntry) map[string]bool {
 			} `json:"f:metadata"`
 		}
 		if err := json.Unmarshal(m.FieldsV1.Raw, &fields); err != nil {
-			continue // the server writes this format; an entry that cannot be read names no owner
+			continue // the server writes this format; an unreadable entry names no owner
 		}
 		for k := range fields.Metadata.Labels {
 			keys[strings.TrimPrefix(k, "f:")] = true

@@ -21,12 +21,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
-// nodeView is what the exporter needs from its Node.
+// nodeView is the part of the Node that the exporter uses.
 type nodeView struct {
 	uid                 types.UID
 	bootID              string
 	labels, annotations map[string]string
-	others              map[string]bool // labels and annotations that somebody else has set
+	others              map[string]bool // labels and annotations of other field managers
 }
 
 func viewOf(n *corev1.Node) nodeView {
@@ -36,8 +36,7 @@ func viewOf(n *corev1.Node) nodeView {
 	}
 }
 
-// client makes the exporter's requests, one each. Its errors name the object of the
-// request.
+// client makes the exporter's requests to the API server. Its errors name the object of the request.
 type client struct {
 	node      string
 	namespace string
@@ -57,12 +56,12 @@ func (c client) readNode(ctx context.Context) (nodeView, error) {
 	return viewOf(n), nil
 }
 
-// readTopology returns the node's object, or nil if there is none.
+// readTopology returns the node's NodeGPUTopology, or nil if it does not exist.
 func (c client) readTopology(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
 	return c.topology(ctx, metav1.GetOptions{})
 }
 
-// glance is readTopology from the API server's cache, which may be behind.
+// glance returns the same object from the API server's cache, which may be behind.
 func (c client) glance(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
 	return c.topology(ctx, metav1.GetOptions{ResourceVersion: "0"})
 }
@@ -78,18 +77,18 @@ func (c client) topology(ctx context.Context, opts metav1.GetOptions) (*v1alpha1
 	return typed(u)
 }
 
-// applySpec creates or updates the object with the metadata and spec of t.
+// applySpec creates or updates the NodeGPUTopology with the metadata and spec of t.
 func (c client) applySpec(ctx context.Context, t *v1alpha1.NodeGPUTopology) (*v1alpha1.NodeGPUTopology, error) {
 	return c.apply(ctx, t, "spec")
 }
 
-// applyStatus updates the exporter's part of the status.
+// applyStatus applies the exporter's part of the status of t.
 func (c client) applyStatus(ctx context.Context, t *v1alpha1.NodeGPUTopology) (*v1alpha1.NodeGPUTopology, error) {
 	return c.apply(ctx, t, "status")
 }
 
-// apply sends one half of the object. The typed object would marshal more (an empty
-// creation time, the other half), and that must not become ours.
+// apply sends one half, "spec" or "status", of the object. The typed object would marshal more (an empty
+// creation time, the other half), and the exporter must not own those fields.
 func (c client) apply(ctx context.Context, t *v1alpha1.NodeGPUTopology, half string) (*v1alpha1.NodeGPUTopology, error) {
 	all, err := runtime.DefaultUnstructuredConverter.ToUnstructured(t)
 	if err != nil {
@@ -120,9 +119,8 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.NodeGPUTopology, error) {
 	return t, nil
 }
 
-// applyMarks writes the node's labels and annotations. With the UID, the server refuses
-// another Node of the same name, and the request does not create a Node that was just
-// deleted.
+// applyMarks applies the node's labels and annotations. Because of the UID the server refuses another
+// Node of the same name, and the request does not recreate a Node that was just deleted.
 func (c client) applyMarks(ctx context.Context, uid types.UID, manager string, m marks) (nodeView, error) {
 	ac := corev1ac.Node(c.node).WithUID(uid).WithLabels(m.labels).WithAnnotations(m.annotations)
 	n, err := c.kube.CoreV1().Nodes().Apply(ctx, ac, metav1.ApplyOptions{FieldManager: manager, Force: true})
@@ -141,14 +139,14 @@ func (c client) applyLease(ctx context.Context, name string, uid types.UID, now 
 	return nil
 }
 
-// unserved reports that the API server does not have the resource at all, which is not
-// the same as a missing object.
+// unserved reports whether the API server does not serve the resource at all, as opposed to a missing
+// object.
 func unserved(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// explain names the object of a failed request, and tells the operator how to repair
-// the usual mistakes of installation.
+// explain adds to err the object of the failed request, and the remedy for the usual mistakes of
+// installation.
 func (c client) explain(err error, verb, kind, name string) error {
 	if unserved(err) {
 		crd := v1alpha1.Resource + "." + v1alpha1.GroupName

@@ -14,14 +14,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
-// Field managers: one for everything, and one for the labels and the annotation outside
-// nvtopo.dev.
+// Field managers: one for all fields, and one for the labels and the annotation outside nvtopo.dev.
 const (
 	FieldManager      = "nvtopo-exporter"
 	AliasFieldManager = FieldManager + "-aliases"
 )
 
-// The name of a Lease is this prefix and the node's name.
+// Prefixes of the Lease names; the node's name follows.
 const (
 	LeasePrefix      = nodelease.ExporterPrefix
 	AgentLeasePrefix = nodelease.AgentPrefix
@@ -35,15 +34,15 @@ type Config struct {
 	Resource string
 	// Interval is the time between two readings without an event; 30 s by default.
 	Interval time.Duration
-	// Resync is how often the published objects are read back, to notice that somebody
-	// else changed or deleted them; ten intervals by default.
+	// Resync is how often the published objects are read back, to detect changes and deletions by others;
+	// ten intervals by default.
 	Resync time.Duration
 	// Namespace of the Leases; nvtopo-system by default.
 	Namespace string
 	// NoCompatLabels leaves out the labels and the annotation outside nvtopo.dev.
 	NoCompatLabels bool
-	// AssumeEnforced says that pods get what the scheduler chooses. This is true only
-	// for simulated nodes: it replaces the node agent's Lease and condition.
+	// AssumeEnforced declares that pods get the devices that the scheduler chose. This is true only for
+	// simulated nodes: it replaces the node agent's Lease and condition.
 	AssumeEnforced bool
 }
 

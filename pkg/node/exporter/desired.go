@@ -27,11 +27,10 @@ const (
 	simulatedStatement = "the node is simulated: pods get what the scheduler chose"
 )
 
-// maxMessage keeps a condition readable; the log has everything.
+// maxMessage limits a condition's message, in bytes; the log has the full text.
 const maxMessage = 1024
 
-// describe makes the object for a graph read on a node. The error says what of it cannot be
-// published.
+// describe returns the NodeGPUTopology for a graph read on a node, or an error if it cannot be published.
 func describe(cfg Config, node nodeView, g *nvtopo.Graph) (*v1alpha1.NodeGPUTopology, error) {
 	t := v1alpha1.FromGraph(cfg.NodeName, cfg.Resource, g)
 	if err := t.Spec.Fit(); err != nil {
@@ -42,7 +41,7 @@ func describe(cfg Config, node nodeView, g *nvtopo.Graph) (*v1alpha1.NodeGPUTopo
 	return t, nil
 }
 
-// ready makes the condition for a reading.
+// ready returns the Ready condition for a reading.
 func ready(problems []Problem, readErr error) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonRead, Message: "all GPUs were read"}
 	switch {
@@ -66,7 +65,7 @@ func ready(problems []Problem, readErr error) metav1.Condition {
 	return c
 }
 
-// unknowns says what a graph lacks of healthy GPUs that pods may ask about.
+// unknowns returns the properties that the graph lacks of healthy GPUs and that pods may request.
 func unknowns(g *nvtopo.Graph) (out []Problem) {
 	for _, x := range []struct {
 		what    string
@@ -89,8 +88,8 @@ func unknowns(g *nvtopo.Graph) (out []Problem) {
 	return out
 }
 
-// withConditions completes a status. A condition keeps its time on the server unless
-// its status has changed.
+// withConditions sets the conditions of t. A condition keeps its transition time on the server unless its
+// status has changed.
 func withConditions(t *v1alpha1.NodeGPUTopology, observed *v1alpha1.NodeGPUTopology, now metav1.Time, conds ...metav1.Condition) {
 	t.Status.Conditions = nil
 	for _, c := range conds {
@@ -104,8 +103,8 @@ func withConditions(t *v1alpha1.NodeGPUTopology, observed *v1alpha1.NodeGPUTopol
 	}
 }
 
-// withSince fills in since when each GPU has its current state. If the server or an
-// earlier report has the same state, its time is kept.
+// withSince sets the time since when each GPU has its current state. If the server or an earlier report
+// has the same state, its time is kept.
 func withSince(t *v1alpha1.NodeGPUTopology, now metav1.Time, known ...*v1alpha1.NodeGPUTopology) {
 	for i := range t.Status.GPUHealth {
 		h := &t.Status.GPUHealth[i]
@@ -133,15 +132,15 @@ func healthOf(t *v1alpha1.NodeGPUTopology, id string) *v1alpha1.GPUHealth {
 	return &t.Status.GPUHealth[i]
 }
 
-// sameFault ignores the parts of a reason that drivers word differently from one
-// reading to the next.
+// sameFault reports whether two entries describe the same fault. It ignores the part of a reason after
+// the colon, which drivers word differently from one reading to the next.
 func sameFault(a, b *v1alpha1.GPUHealth) bool {
 	x, _, _ := strings.Cut(a.Reason, ":")
 	y, _, _ := strings.Cut(b.Reason, ":")
 	return a.Healthy == b.Healthy && a.Degraded == b.Degraded && x == y
 }
 
-// sameHealth compares all but the time.
+// sameHealth reports whether two entries agree in all but the time.
 func sameHealth(a, b *v1alpha1.GPUHealth) bool {
 	return a.ID == b.ID && a.Healthy == b.Healthy && a.Degraded == b.Degraded && a.Reason == b.Reason
 }
@@ -155,8 +154,8 @@ func ownedBy(t *v1alpha1.NodeGPUTopology, uid types.UID) bool {
 	return slices.ContainsFunc(t.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == uid })
 }
 
-// sameStatus reports whether the server has the exporter's part of the wanted status.
-// Other parts and conditions belong to other programs.
+// sameStatus reports whether the server has the exporter's part of the wanted status. Other programs own
+// the other parts and conditions.
 func sameStatus(want, observed *v1alpha1.NodeGPUTopology) bool {
 	if observed == nil || !apiequality.Semantic.DeepEqual(want.Status.Summary, observed.Status.Summary) ||
 		!slices.EqualFunc(want.Status.GPUHealth, observed.Status.GPUHealth, func(a, b v1alpha1.GPUHealth) bool { return sameHealth(&a, &b) }) {
@@ -171,7 +170,7 @@ func sameStatus(want, observed *v1alpha1.NodeGPUTopology) bool {
 	return true
 }
 
-// current reports whether an object was written about this node in this boot.
+// current reports whether t describes this node in its current boot.
 func current(t *v1alpha1.NodeGPUTopology, node nodeView) bool {
 	return t != nil && t.Spec.NodeUID == node.uid && t.Spec.BootID == node.bootID
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Exporter publishes one node. Make it with New.
+// Exporter publishes the topology of one node. Create it with New.
 type Exporter struct {
 	cfg     Config
 	src     Source
@@ -52,14 +52,13 @@ type Exporter struct {
 	finished atomic.Int64  // when the last round ended, in Unix nanoseconds
 }
 
-// sent is what was written since the objects were last read back. Without it, a value
-// that the server stores differently (because of a webhook) would be
-// written in every round.
+// sent holds the values written since the objects were last read back. Without it, a value that the
+// server stores differently (because of a webhook) would be written in every round.
 type sent struct {
 	spec, status *v1alpha1.NodeGPUTopology
 }
 
-// Option changes a default of New.
+// Option changes a default of an Exporter.
 type Option func(*Exporter)
 
 // WithClock replaces the real clock.
@@ -86,22 +85,22 @@ func New(cfg Config, src Source, kube kubernetes.Interface, dyn dynamic.Interfac
 // Gatherer returns the exporter's metrics.
 func (e *Exporter) Gatherer() prometheus.Gatherer { return e.metrics.registry }
 
-// PublishOnce reads the source, brings all published objects up to date and renews the
-// Leases. The error says what could not be read or written.
+// PublishOnce reads the source, brings all published objects up to date and renews the Leases. The error
+// lists the failed reads and writes.
 func (e *Exporter) PublishOnce(ctx context.Context) error {
 	err := e.publish(ctx)
 	return errors.Join(err, e.renew(ctx))
 }
 
-// publish is one round without the Leases.
+// publish runs one round without the Leases.
 func (e *Exporter) publish(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	defer func() { e.finished.Store(e.clock.Now().UnixNano()) }()
 	var backErr error
 	if e.readBackAt.IsZero() || e.clock.Since(e.readBackAt) >= e.cfg.Resync || e.displaced(ctx) {
-		// Once the Node was read, an older view of it is good enough: an outage of the
-		// API server is no reason to stop watching the hardware.
+		// Once the Node was read, an older view of it is sufficient: the hardware is read during an outage of
+		// the API server too.
 		if backErr = e.readBack(ctx); backErr != nil && e.node.uid == "" {
 			return backErr
 		}
@@ -128,7 +127,7 @@ func (e *Exporter) publish(ctx context.Context) error {
 	return err
 }
 
-// readBack reads what is published now.
+// readBack reads the published objects from the API server.
 func (e *Exporter) readBack(ctx context.Context) error {
 	node, err := e.api.readNode(ctx)
 	if err != nil {
@@ -143,7 +142,7 @@ func (e *Exporter) readBack(ctx context.Context) error {
 	}
 	e.node, e.observed, e.readBackAt, e.sent = node, observed, e.clock.Now(), sent{}
 	if r, ok := e.src.(rememberer); ok && e.good == nil && current(observed, node) && node.bootID != "" {
-		// So GPUs that disappeared while no exporter ran are noticed too.
+		// Makes the source report GPUs that disappeared while no exporter ran.
 		if graphs, err := observed.Graphs(); err == nil {
 			r.Remember(graphs[e.cfg.Resource])
 		}
@@ -151,10 +150,10 @@ func (e *Exporter) readBack(ctx context.Context) error {
 	return nil
 }
 
-// displaced reports whether somebody deleted the object, created it again or changed
-// its spec since it was read or written. Until that is repaired the node has no graph,
-// or a wrong one, which cannot wait for the resync. It reads from the API server's
-// cache in every round; a version that is behind only costs one more reading.
+// displaced reports whether another client deleted the object, created it again or changed its spec since
+// it was read or written. Until that is repaired the node has no graph, or a wrong one, which cannot wait
+// for the resync. It reads from the API server's cache in every round; a version that is behind only
+// costs one more reading.
 func (e *Exporter) displaced(ctx context.Context) bool {
 	if e.observed == nil {
 		return false
@@ -162,7 +161,7 @@ func (e *Exporter) displaced(ctx context.Context) bool {
 	got, err := e.api.glance(ctx)
 	switch {
 	case unserved(err):
-		e.observed = nil // the definition is gone, and with it all objects
+		e.observed = nil // the CRD was deleted, and with it all objects
 		e.distrust()
 		return true
 	case err != nil:
@@ -171,7 +170,7 @@ func (e *Exporter) displaced(ctx context.Context) bool {
 	return got == nil || got.UID != e.observed.UID || got.Generation != e.observed.Generation
 }
 
-// read reads the source. If that fails, the last good reading stays.
+// read reads the source. If that fails, the last good reading is kept.
 func (e *Exporter) read(ctx context.Context) ([]Problem, error) {
 	start := e.clock.Now()
 	g, problems, err := e.src.Graph(ctx)
@@ -202,11 +201,11 @@ func (e *Exporter) keep(g *nvtopo.Graph) error {
 	return nil
 }
 
-// write publishes what differs from the published object.
+// write publishes the differences from the published object.
 func (e *Exporter) write(ctx context.Context, problems []Problem, readErr error) error {
 	want := e.wanted()
 	if want == nil {
-		return nil // nothing was ever read, and nothing is there to mark
+		return nil // nothing was ever read, and no object exists to mark
 	}
 	now := metav1.NewTime(e.clock.Now().Truncate(time.Second)) // the API keeps whole seconds
 	conds := []metav1.Condition{ready(problems, readErr)}
@@ -218,7 +217,7 @@ func (e *Exporter) write(ctx context.Context, problems []Problem, readErr error)
 	withConditions(want, e.observed, now, conds...)
 	withSince(want, now, e.observed, e.sent.status)
 
-	// Health goes first: a GPU that appears as unhealthy must never look healthy.
+	// Health is written first: a GPU that appears as unhealthy must never look healthy.
 	if e.observed != nil {
 		if err := e.writeStatus(ctx, want); err != nil {
 			return err
@@ -233,16 +232,15 @@ func (e *Exporter) write(ctx context.Context, problems []Problem, readErr error)
 	return nil
 }
 
-// wanted is the object to publish: the last good reading. If there is none, it is the
-// published object, because its Ready condition must not stay true.
+// wanted returns the object to publish: the last good reading, or without one the published object,
+// because its Ready condition must not stay true.
 func (e *Exporter) wanted() *v1alpha1.NodeGPUTopology {
 	switch {
 	case e.good != nil:
 		t := e.good.DeepCopy()
-		// A GPU without an entry is healthy: for 8 GPUs the entries took half a
-		// kilobyte.
+		// A GPU without an entry is healthy: for 8 GPUs the entries took half a kilobyte.
 		t.Status.GPUHealth = slices.DeleteFunc(t.Status.GPUHealth, func(h v1alpha1.GPUHealth) bool { return h.Healthy && !h.Degraded })
-		// The Node may be known better since the reading.
+		// The Node may have been read again since the reading.
 		t.Spec.NodeUID, t.Spec.BootID, t.OwnerReferences[0].UID = e.node.uid, e.node.bootID, e.node.uid
 		return t
 	case e.observed != nil:
@@ -276,8 +274,8 @@ func (e *Exporter) writeStatus(ctx context.Context, want *v1alpha1.NodeGPUTopolo
 	return nil
 }
 
-// distrust records that the published objects may differ from the last reading. The
-// Leases stop, and the next round reads everything back.
+// distrust records that the published objects may differ from the last reading. Lease renewal stops, and
+// the next round reads everything back.
 func (e *Exporter) distrust() {
 	e.readBackAt = time.Time{}
 	e.vouched.Store(nil)

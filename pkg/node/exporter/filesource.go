@@ -19,9 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
 )
 
-// Open returns the source that spec names: "machine:NAME" for a machine of the
-// catalogue, "file:PATH" for a captured text or a NodeGPUTopology. opts adds what a
-// captured text does not contain.
+// Open returns the source for spec: "machine:NAME" is a machine of the catalogue, "file:PATH" a captured
+// text or a NodeGPUTopology. opts supplies properties that a captured text does not contain.
 func Open(spec, nodeName, resource string, opts smi.Options) (Source, error) {
 	kind, arg, _ := strings.Cut(spec, ":")
 	switch {
@@ -41,7 +40,7 @@ func Open(spec, nodeName, resource string, opts smi.Options) (Source, error) {
 	return nil, fmt.Errorf("source %q is not nvml, machine:NAME or file:PATH", spec)
 }
 
-// fileSource reads its file each time, so an edit acts like a change of hardware.
+// fileSource reads its file each time, so an edit has the effect of a hardware change.
 type fileSource struct {
 	path     string
 	resource string
@@ -62,8 +61,7 @@ func (s fileSource) Graph(context.Context) (*nvtopo.Graph, []Problem, error) {
 	return g, nil, nil
 }
 
-// manifest matches a text that is meant as an API object: no captured matrix has a line
-// that starts like this.
+// manifest matches the text of an API object: no captured matrix has a line that starts like this.
 var manifest = regexp.MustCompile(`\A\s*\{|(?m:^(apiVersion|kind)\s*:)`)
 
 func (s fileSource) parse(b []byte) (*nvtopo.Graph, error) {
@@ -88,8 +86,8 @@ func (s fileSource) parse(b []byte) (*nvtopo.Graph, error) {
 	return g, nil
 }
 
-// parseText reads a captured text. Another vendor's accelerators under NVIDIA's
-// resource would be given to pods that cannot use them.
+// parseText parses a captured text. It refuses another vendor's accelerators under NVIDIA's resource:
+// they would be allocated to pods that cannot use them.
 func (s fileSource) parseText(b []byte) (*nvtopo.Graph, error) {
 	g, tool, err := smi.ParseTool(bytes.NewReader(b), s.opts)
 	if err == nil && tool != smi.NVIDIA && s.resource == v1alpha1.DefaultResource {

@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Node labels, for node selectors of pods that any scheduler places. They describe the
-// hardware and not its health, so they change only with the hardware.
+// Node labels, for node selectors of pods under any scheduler. They describe the hardware and not its
+// health, so they change only with the hardware.
 const (
 	LabelInterconnect    = "nvtopo.dev/gpu-interconnect"
 	LabelCount           = v1alpha1.LabelGPUCount
@@ -25,12 +25,11 @@ const (
 	LabelSingleNUMA8GPUs = "nvtopo.dev/single-numa-8gpu"
 )
 
-// AnnotationTopology is an annotation of the Node with a summary of the graph in one
-// line of JSON. The whole graph is in the NodeGPUTopology, because everything that
-// lists nodes also reads their annotations.
+// AnnotationTopology is the Node's annotation with a summary of the graph in one line of JSON. The whole
+// graph is in the NodeGPUTopology, because every client that lists nodes also reads their annotations.
 const AnnotationTopology = "nvtopo.dev/gpu-topology"
 
-// ownLabels and ownAnnotations are all keys of ours that an exporter may have written.
+// ownLabels and ownAnnotations list all keys under nvtopo.dev that an exporter may have written.
 var (
 	ownLabels = []string{
 		LabelInterconnect, LabelCount, LabelProduct, LabelNUMANodes, LabelGPUsPerNUMA, LabelSingleNUMA4GPUs, LabelSingleNUMA8GPUs,
@@ -38,9 +37,8 @@ var (
 	ownAnnotations = []string{AnnotationTopology}
 )
 
-// nodeMarks describes a graph in labels and an annotation, and also in keys that other
-// programs look for if the configuration wants those. A label without a value is left
-// out.
+// nodeMarks returns the labels and annotation that describe a graph, including the aliases unless the
+// configuration excludes them. A label without a value is left out.
 func nodeMarks(cfg *Config, g *nvtopo.Graph, sum *v1alpha1.Summary) marks {
 	perNUMA := gpusPerNUMA(g)
 	most := 0
@@ -69,7 +67,7 @@ func nodeMarks(cfg *Config, g *nvtopo.Graph, sum *v1alpha1.Summary) marks {
 	return m
 }
 
-// product is the model of all GPUs, or "mixed" if they have several.
+// product returns the model of all GPUs, or "mixed" if they have several.
 func product(g *nvtopo.Graph) string {
 	if g.Len() == 0 {
 		return ""
@@ -82,14 +80,13 @@ func product(g *nvtopo.Graph) string {
 	return g.GPUs[0].Model
 }
 
-// numaCount is how many whole GPUs are on one NUMA node.
+// numaCount is the number of whole GPUs on one NUMA node.
 type numaCount struct {
 	Node int `json:"node"`
 	GPUs int `json:"gpus"`
 }
 
-// gpusPerNUMA counts the GPUs that can be given out whole for each known NUMA node,
-// ascending by node.
+// gpusPerNUMA counts the GPUs that can be allocated whole on each known NUMA node, ascending by node.
 func gpusPerNUMA(g *nvtopo.Graph) []numaCount {
 	counts := map[int]int{}
 	for i := range g.GPUs {
@@ -105,7 +102,7 @@ func gpusPerNUMA(g *nvtopo.Graph) []numaCount {
 	return out
 }
 
-// topologyText is the value of AnnotationTopology.
+// topologyText returns the value of AnnotationTopology.
 func topologyText(sum *v1alpha1.Summary, inter string, perNUMA []numaCount) string {
 	b, err := json.Marshal(struct {
 		Interconnect string      `json:"interconnect"`
@@ -119,8 +116,8 @@ func topologyText(sum *v1alpha1.Summary, inter string, perNUMA []numaCount) stri
 	return string(b)
 }
 
-// labelValue makes a product name a valid label value: other characters become dashes,
-// as in NVIDIA's feature discovery, and the ends are trimmed.
+// labelValue converts a product name to a valid label value: other characters become dashes, as in
+// NVIDIA's feature discovery, and the ends are trimmed.
 func labelValue(s string) string {
 	const maxLen = 63 // validation.LabelValueMaxLength
 	s = strings.Map(func(r rune) rune {

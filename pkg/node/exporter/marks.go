@@ -18,10 +18,9 @@ type marks struct {
 	labels, annotations map[string]string
 }
 
-// markSet is the marks of one field manager and their state. Our own keys and the
-// aliases are two sets, for two reasons: an older admission policy that refuses an
-// alias refuses none of our own keys, and an older exporter, which takes over our own
-// keys, need not remove an alias.
+// markSet holds the marks of one field manager and their state. The keys under nvtopo.dev and the aliases
+// are two sets for two reasons: an older admission policy that refuses an alias then refuses no other
+// key, and an older exporter, which takes over the nvtopo.dev keys, need not remove an alias.
 type markSet struct {
 	manager             string
 	labels, annotations []string // all keys that an exporter may have written
@@ -36,10 +35,9 @@ func (e *Exporter) writeMarks(ctx context.Context) error {
 	return errors.Join(e.writeSet(ctx, &e.aliases, e.node.others), e.writeSet(ctx, &e.own, nil))
 }
 
-// writeSet applies the marks of a set except the keys in but. Applying also removes
-// keys of the set that are no longer wanted. For keys that somebody else owns now, once
-// per process and Node is enough. Aliases that the admission policy refuses are tried
-// again when the node is read back.
+// writeSet applies the marks of a set except the keys in but. Applying also removes keys of the set that
+// are no longer wanted; for keys that another manager owns now, once per process and Node is enough.
+// Aliases that the admission policy refuses are retried when the node is read back.
 func (e *Exporter) writeSet(ctx context.Context, s *markSet, but map[string]bool) error {
 	want := e.marks.of(s, but)
 	stale := !s.cleaned && s.leftover(want, e.node)
@@ -60,7 +58,7 @@ func (e *Exporter) writeSet(ctx context.Context, s *markSet, but map[string]bool
 		klog.FromContext(ctx).Info("The labels and the annotation outside nvtopo.dev were refused", "reason", err.Error())
 		return nil
 	}
-	e.readBackAt = time.Time{} // the Node may be another one now
+	e.readBackAt = time.Time{} // the Node may have been replaced
 	return err
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// metrics of one exporter, in their own registry: a process may run many exporters.
+// metrics holds the metrics of one exporter, in their own registry: a process may run many exporters.
 type metrics struct {
 	registry     *prometheus.Registry
 	gpus         prometheus.Gauge
@@ -47,7 +47,7 @@ func newMetrics() *metrics {
 		fabric: gauge("fabric_links", "NVLinks, or the like of other vendors, added up over the pairs of GPUs in the last good graph."),
 		readDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "nvtopo", Subsystem: "exporter", Name: "read_duration_seconds", Help: "Time to read the source.",
-			// From a static source to a driver that no longer answers.
+			// From a static source to a driver that no longer responds.
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}),
 		readErrors: prometheus.NewCounter(prometheus.CounterOpts{
@@ -93,7 +93,7 @@ func (m *metrics) read(g *nvtopo.Graph, problems int) {
 	m.fabric.Set(float64(fabric))
 }
 
-// wrote counts a write by its result and returns err.
+// wrote counts a write as successful or failed and returns err.
 func (m *metrics) wrote(object string, err error) error {
 	if err != nil {
 		m.writeErrors.WithLabelValues(object).Inc()
@@ -105,8 +105,8 @@ func (m *metrics) wrote(object string, err error) error {
 
 func (m *metrics) success(now time.Time) { m.lastSuccess.Set(float64(now.UnixNano()) / 1e9) }
 
-// partitioned counts the GPUs that are divided into slices and healthy: an unhealthy one is a
-// fault, divided or not.
+// partitioned returns the number of healthy GPUs that are divided into slices. An unhealthy GPU is
+// reported as a fault, divided or not.
 func partitioned(g *nvtopo.Graph) (n int) {
 	for i := range g.GPUs {
 		if g.GPUs[i].MIG && g.GPUs[i].Unhealthy == "" {

@@ -15,16 +15,15 @@ import (
 )
 
 const (
-	// minGap is the least time between two rounds: several events in this time cause
-	// one reading.
+	// minGap is the least time between two rounds: several events within it cause one reading.
 	minGap = time.Second
 	// firstRetry is the delay after the first failure.
 	firstRetry = time.Second
 )
 
-// Run publishes until ctx ends, and then returns nil. Errors are logged, and the round
-// is tried again, with one exception: if the library does not fit the kernel driver,
-// this process can never recover, and the error says that another process is needed.
+// Run publishes until ctx ends, and then returns nil. Errors are logged and the round is retried, except
+// if the library does not fit the kernel driver: this process cannot recover then, and Run returns an
+// error that says so.
 func (e *Exporter) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// tell logs the problems that the previous reading did not have: the condition has a
-// limited length and no history.
+// tell logs the problems that the previous reading did not have; the condition has a limited length and
+// no history.
 func (e *Exporter) tell(ctx context.Context, problems []Problem) {
 	told := make(map[Problem]bool, len(problems))
 	for _, p := range problems {
@@ -23,8 +23,8 @@ func (e *Exporter) tell(ctx context.Context, problems []Problem) {
 	e.told = told
 }
 
-// tellHealth logs the GPUs whose health differs from the previous reading. After the
-// first reading it logs those that are not in full service.
+// tellHealth logs the GPUs whose health differs from the previous reading. After the first reading it
+// logs those that are unhealthy or degraded.
 func (e *Exporter) tellHealth(ctx context.Context, before *v1alpha1.NodeGPUTopology) {
 	for i := range e.good.Status.GPUHealth {
 		h := &e.good.Status.GPUHealth[i]

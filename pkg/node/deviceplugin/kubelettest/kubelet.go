@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelettest is the device plugin side of a kubelet, for tests. Like kubelet
-// 1.35, it removes sockets when it starts, connects back when a plugin registers,
-// follows ListAndWatch, and drops the current client of a resource when any of its
-// streams ends. After KeepSockets it is like kubelet 1.37.
+// Package kubelettest simulates the device plugin side of a kubelet, for tests. Like kubelet 1.35, it
+// removes sockets when it starts, connects back when a plugin registers, follows ListAndWatch, and drops
+// the current client of a resource when any of its streams ends. After KeepSockets it behaves like
+// kubelet 1.37.
 //
-// Its invariant: it is no kinder to a plugin than kubelet is. It keeps no record of
-// pods; test/kubelet has the real device manager.
+// Invariant: it tolerates nothing of a plugin that kubelet does not. It keeps no record of pods;
+// test/kubelet has the real device manager.
 package kubelettest
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/deviceplugin"
 )
 
-// Kubelet is one run of a kubelet, from Start to Stop.
+// Kubelet is one run of a simulated kubelet, from Start to Stop.
 type Kubelet struct {
 	pluginapi.UnimplementedRegistrationServer
 
@@ -41,27 +41,27 @@ type Kubelet struct {
 	count     map[string]int      // registrations by resource; guarded by mu
 	requests  map[string]*pluginapi.RegisterRequest
 	changed   chan struct{} // closed and replaced when something changes; guarded by mu
-	// sockets are those that plugins of a resource have registered with, by KeepSockets; true: kubelet does
-	// not notice any more when the plugin goes. Guarded by mu.
+	// sockets holds the sockets that plugins have registered with since KeepSockets; true means that kubelet
+	// no longer notices the plugin's end. Guarded by mu.
 	sockets map[string]bool
 }
 
-// KeepSockets makes it refuse a registration on a socket that is in use, as kubelet 1.37 does. After such a
-// registration the socket counts as in use until kubelet ends: kubelet then forgets the client that it had, and
-// hears nothing of its end.
+// KeepSockets makes k refuse a registration on a socket that is in use, as kubelet 1.37 does. After such
+// a registration the socket remains in use until kubelet ends: kubelet then forgets its client and is not
+// told when that client ends.
 func (k *Kubelet) KeepSockets() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.sockets = map[string]bool{}
 }
 
-// Current is what kubelet knows of a resource's plugin.
+// Current is a kubelet's record of the plugin of one resource.
 type Current struct {
 	Client  pluginapi.DevicePluginClient
 	Options *pluginapi.DevicePluginOptions
 	// Devices is the last list, nil before the first.
 	Devices []*pluginapi.Device
-	// Stopped says that the plugin went away: kubelet counts all devices as unhealthy.
+	// Stopped is set once the plugin's stream ended: kubelet then treats all its devices as unhealthy.
 	Stopped bool
 	conn    *grpc.ClientConn
 }
@@ -69,7 +69,7 @@ type Current struct {
 // Start removes the sockets in dir, as a starting kubelet does, and listens there.
 func Start(dir string) (*Kubelet, error) { return StartRefusing(dir, nil) }
 
-// StartRefusing is Start of a kubelet whose Refuse has been called.
+// StartRefusing is Start for a kubelet that answers every registration with refuse.
 func StartRefusing(dir string, refuse error) (*Kubelet, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("creating %q: %w", dir, err)
@@ -170,7 +170,7 @@ func (k *Kubelet) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*
 	return &pluginapi.Empty{}, nil
 }
 
-// follow ends when the connection does, as kubelet's does.
+// follow receives the plugin's device lists until the connection ends, as kubelet does.
 func (k *Kubelet) follow(ctx context.Context, r *pluginapi.RegisterRequest, c *Current) {
 	stream, err := c.Client.ListAndWatch(ctx, &pluginapi.Empty{})
 	for err == nil {
@@ -202,7 +202,7 @@ func (k *Kubelet) notifyLocked() {
 	k.changed = make(chan struct{})
 }
 
-// Get returns what is known of a resource now, and how often it registered.
+// Get returns the current record of a resource, and the number of its registrations.
 func (k *Kubelet) Get(resource string) (Current, int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -220,7 +220,7 @@ func (k *Kubelet) Request(resource string) *pluginapi.RegisterRequest {
 	return proto.CloneOf(k.requests[resource])
 }
 
-// Wait waits until ok accepts what is known of the resource, and returns that.
+// Wait returns the record of the resource once ok accepts it.
 func (k *Kubelet) Wait(ctx context.Context, resource string, ok func(Current) bool) (Current, error) {
 	for {
 		k.mu.Lock()
