@@ -30,19 +30,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/verify"
 )
 
-// checkpointFile is the device manager's record in the plugin folder.
+// checkpointFile is the name of the device manager's checkpoint in the plugin folder.
 const checkpointFile = "kubelet_internal_checkpoint"
 
-// Limits for requests to the API server. The pods of one node come no faster than
-// kubelet admits them.
+// Limits for requests to the API server. The agent requests a pod no faster than kubelet admits pods.
 const (
 	clientQPS   = 50
 	clientBurst = 100
 )
 
-// firstListWait is the longest time that the device plugins wait for the first list of
-// pods. The plugins matter more: without GPUs the node fails pods for good, while the
-// agent asks the API server for a pod that it does not know yet.
+// firstListWait is the longest time that the device plugins wait for the first list of pods. The plugins
+// take precedence: without GPUs the node fails pods permanently, while the agent can request a pod that
+// it does not know yet from the API server.
 const firstListWait = 2 * time.Second
 
 // Agent is the agent of one node. Make it with New.
@@ -62,7 +61,7 @@ type Agent struct {
 	pinning    *pinning.Plugin // nil while off
 }
 
-// New builds the agent of cfg.Node. It makes no request.
+// New returns the agent of cfg.Node. It makes no request.
 func New(cfg Config, config *rest.Config, clk clock.WithTicker) (*Agent, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -84,7 +83,7 @@ func New(cfg Config, config *rest.Config, clk clock.WithTicker) (*Agent, error) 
 	return a, nil
 }
 
-// buildSources makes the sources that the other parts read.
+// buildSources creates the sources that the other parts read.
 func (a *Agent) buildSources(config *rest.Config, _ clock.WithTicker) (err error) {
 	if a.kube, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("make a client: %w", err)
@@ -142,15 +141,15 @@ func (a *Agent) buildVerifier(config *rest.Config, clk clock.WithTicker) error {
 	return nil
 }
 
-// connect links the parts that call each other.
+// connect registers the callbacks between the parts.
 func (a *Agent) connect() {
 	a.verifier.SetResources(a.interposer.Resources)
 	a.steering.OnAllocated(a.verifier.Trigger)
 	a.settings.OnChange(a.verifier.SetKubelet)
 }
 
-// Run serves until ctx ends, and then returns nil. It returns an error only if the
-// start fails: later failures are logged, published and tried again.
+// Run serves until ctx ends, and then returns nil. It returns an error only if the start fails: later
+// failures are logged, published and retried.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", a.cfg.Node))
 	ctx, cancel := context.WithCancel(ctx)
@@ -195,7 +194,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// awaitPods waits for the first list of pods, for firstListWait at most.
+// awaitPods waits for the first list of pods, at most firstListWait.
 func (a *Agent) awaitPods(ctx context.Context) {
 	short, cancel := context.WithTimeout(ctx, firstListWait)
 	defer cancel()
@@ -207,17 +206,17 @@ func (a *Agent) awaitPods(ctx context.Context) {
 // Gatherer returns the agent's metrics.
 func (a *Agent) Gatherer() prometheus.Gatherer { return a.registry }
 
-// Healthy reports whether the agent makes progress. If kubelet, a plugin or the API
-// server is away, a restart of the agent would not help.
+// Healthy returns an error if the agent makes no progress. An absent kubelet, plugin or API server is not
+// an error: a restart of the agent would not help.
 func (a *Agent) Healthy() error { return a.verifier.Healthy() }
 
-// liveness asks kubelet whether it still counts a pod's devices, once for all parts.
+// liveness reports whether kubelet still treats a pod as active; all parts share its results.
 type liveness struct {
 	kubelet *kubelet.PodResources
 	*steering.Steering
 }
 
-// Active is false only if kubelet said that it does not know the pod.
+// Active returns false only if kubelet reported that it does not know the pod.
 func (l liveness) Active(ctx context.Context, uid types.UID, namespace, name string) (bool, error) {
 	if l.Ended(uid) {
 		return false, nil

@@ -12,34 +12,33 @@ import (
 	"github.com/nvtopo/nvtopo/internal/release"
 )
 
-// Mode says what happens when a container cannot get the GPUs chosen for it.
+// Mode is the policy for a container that cannot get the GPUs chosen for it.
 type Mode string
 
-// The modes.
+// Values of Mode.
 const (
-	// Repair gives it the best available GPUs, and the controller corrects the
-	// annotation.
+	// Repair gives the container the best available GPUs, and the controller corrects the annotation.
 	Repair Mode = "repair"
-	// Strict refuses the pod at admission, or the container before it starts.
+	// Strict rejects the pod at admission, or the container before it starts.
 	Strict Mode = "strict"
 )
 
-// Topology says whether kubelet is told the devices' NUMA nodes.
+// Topology selects whether kubelet receives the devices' NUMA nodes.
 type Topology string
 
-// The values of Config.Topology.
+// Values of Config.Topology.
 const (
 	PassTopology  Topology = "pass"
 	StripTopology Topology = "strip"
 )
 
-// NRIMode says what the agent does as a plugin of the container runtime.
+// NRIMode selects the agent's role as a plugin of the container runtime.
 type NRIMode string
 
-// The values of Config.NRI.
+// Values of Config.NRI.
 const (
 	NRIOff    NRIMode = "off"
-	NRIReport NRIMode = "report" // report containers that ask for GPUs kubelet did not give them
+	NRIReport NRIMode = "report" // report containers that request GPUs that kubelet did not give them
 	NRIPin    NRIMode = "pin"    // also confine GPU containers to their GPUs' NUMA nodes
 )
 
@@ -61,18 +60,19 @@ type Config struct {
 	PluginDir string
 	// PodResourcesSocket is the socket of kubelet's PodResources service.
 	PodResourcesSocket string
-	// StateDir keeps what was given to which container across restarts of the agent.
+	// StateDir is the folder of the agent's record of devices given to containers, which survives its
+	// restarts.
 	StateDir string
-	// KubeletConfig is kubelet's configuration file; if empty, kubelet itself is asked.
+	// KubeletConfig is kubelet's configuration file; if empty, the agent reads kubelet's /configz.
 	KubeletConfig string
 	// NRI is NRIOff by default.
 	NRI NRIMode
 	// NRISocket is the runtime's NRI socket; /var/run/nri/nri.sock by default.
 	NRISocket string
-	// NRIExempt lists namespaces whose containers may ask for any GPU: device plugins
-	// and monitoring need to.
+	// NRIExempt lists namespaces whose containers may request any GPU, as device plugins and monitoring
+	// must.
 	NRIExempt []string
-	// SysfsRoot is where the host's sysfs is mounted; /sys by default.
+	// SysfsRoot is the mount point of the host's sysfs; /sys by default.
 	SysfsRoot string
 }
 

@@ -11,31 +11,31 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// reportingController is the source that the events name. The admission policy nvtopo-node-events
-// takes no other from an agent.
+// reportingController is the reporting controller of the agent's events. The admission policy
+// nvtopo-node-events accepts no other from an agent.
 const reportingController = "nvtopo-node-agent"
 
 const (
-	// maxInstance bounds the reporter of an event, in bytes, and maxNote its words: the API server
-	// refuses longer ones.
+	// maxInstance limits the reporting instance of an event, in bytes, and maxNote its note: the API server
+	// rejects longer ones.
 	maxInstance = 128
 	maxNote     = 1024
 )
 
-// NewEventSink returns a sink of events that the admission policy nvtopo-node-events takes from the agent of
-// a node.
+// NewEventSink returns an event sink whose events satisfy the admission policy nvtopo-node-events for the
+// agent of node.
 func NewEventSink(kube kubernetes.Interface, node string) events.EventSink {
 	return nodeSink{&events.EventSinkImpl{Interface: kube.EventsV1()}, node}
 }
 
-// nodeSink writes events with the agent's node as the reporting instance. The recorder's own is the
-// name of the pod.
+// nodeSink writes events with the agent's node as the reporting instance, in place of the recorder's pod
+// name.
 type nodeSink struct {
 	events.EventSink
 	node string
 }
 
-// Create writes an event. The broadcaster keeps its own, which stays as it is.
+// Create writes a copy of an event, because the broadcaster keeps the original.
 func (s nodeSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
 	e = e.DeepCopy()
 	e.ReportingInstance = cut(s.node, maxInstance)
@@ -43,7 +43,7 @@ func (s nodeSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Even
 	return s.EventSink.Create(ctx, e)
 }
 
-// cut returns the first bytes of a text, without half a character at the end.
+// cut returns at most the first most bytes of s, without a partial character at the end.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -17,22 +17,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// nodeGraph is the node's own link graph as published. It stays after the object is
-// deleted: the GPUs are still the same.
+// nodeGraph holds the node's published link graph. It is kept after the object is deleted: the GPUs are
+// still the same.
 type nodeGraph struct {
 	informer cache.SharedIndexInformer
 	registry *nvtopo.Registry
 	current  atomic.Pointer[reading]
 }
 
-// reading is one version of the object; immutable.
+// reading is one version of the NodeGPUTopology; immutable.
 type reading struct {
 	object *v1alpha1.NodeGPUTopology
-	tables map[string]*nvtopo.Tables // resource -> answers
+	tables map[string]*nvtopo.Tables // by resource
 }
 
-// newNodeGraph watches the graph of node. changed is called after each event and must
-// not block. Nothing runs before run is called.
+// newNodeGraph returns a watch of node's graph, which run starts. changed is called after each event and
+// must not block.
 func newNodeGraph(config *rest.Config, node string, changed func()) (*nodeGraph, error) {
 	informer, err := graphclient.NewInformer(config, node)
 	if err != nil {
@@ -58,8 +58,7 @@ func (g *nodeGraph) read(obj any) {
 		return
 	}
 	if err := g.take(t); err != nil {
-		// The last good graph stays in use; the exporter's own condition informs the
-		// operator.
+		// The last good graph stays in use; the exporter's condition informs the operator.
 		klog.Background().Error(err, "Ignoring a malformed topology", "node", t.Name)
 	}
 }
@@ -77,8 +76,7 @@ func (g *nodeGraph) take(t *v1alpha1.NodeGPUTopology) error {
 	return nil
 }
 
-// Tables returns the answer tables of a resource, or nil if there is no graph of it
-// yet.
+// Tables returns the answer tables of a resource, or nil if its graph is not known yet.
 func (g *nodeGraph) Tables(resource string) *nvtopo.Tables {
 	if r := g.current.Load(); r != nil {
 		return r.tables[resource]
@@ -95,7 +93,7 @@ func (g *nodeGraph) object() *v1alpha1.NodeGPUTopology {
 	return nil
 }
 
-// prepare builds the tables that large machines need, once the graph is known.
+// prepare builds the tables of large machines as soon as the graph is known.
 func (g *nodeGraph) prepare(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), g.informer.HasSynced) {
 		return

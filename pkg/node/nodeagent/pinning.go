@@ -23,7 +23,7 @@ import (
 // seconds.
 const pinningRecordWait = 200 * time.Millisecond
 
-// buildPinning makes the NRI plugin, if it is switched on.
+// buildPinning creates the NRI plugin, if it is enabled.
 func (a *Agent) buildPinning(_ *rest.Config, clk clock.WithTicker) (err error) {
 	if a.cfg.NRI == NRIOff {
 		a.verifier.SetPinned(pinning.Off())
@@ -45,9 +45,8 @@ func (a *Agent) buildPinning(_ *rest.Config, clk clock.WithTicker) (err error) {
 	return nil
 }
 
-// kubeletRecords reads kubelet's checkpoint while the container runtime waits. If the
-// file system does not answer, a single read waits for it, however many containers are
-// created.
+// kubeletRecords returns a function that reads kubelet's checkpoint while the container runtime waits. If
+// the file system does not respond, only a single read waits for it, however many containers are created.
 func kubeletRecords(path string, clk clock.Clock) func() ([]kubelet.Record, error) {
 	file := kubelet.NewRecordFile(path, clk)
 	return func() ([]kubelet.Record, error) {
@@ -59,8 +58,7 @@ func kubeletRecords(path string, clk clock.Clock) func() ([]kubelet.Record, erro
 	}
 }
 
-// allocation returns the scheduler's choice for a pod of this node, or nil if there is
-// no valid one.
+// allocation returns the allocation of a pod of this node, or nil if it has no valid one.
 func (a *Agent) allocation(uid types.UID) *allocation.Allocation {
 	pod := a.pod(uid)
 	if pod == nil {
@@ -81,26 +79,25 @@ func (a *Agent) pod(uid types.UID) *v1.Pod {
 	return nil
 }
 
-// escaped passes on what the NRI plugin found, if the pod still exists.
+// escaped passes a finding of the NRI plugin to the verifier, if the pod still exists.
 func (a *Agent) escaped(e pinning.Escape) {
 	if pod := a.pod(e.PodUID); pod != nil {
 		a.verifier.Escaped(pod, e.Container, e.String())
 	}
 }
 
-// misbound passes on which threads would be bound elsewhere, if the pod still exists.
+// misbound reports to the verifier which threads would be bound to other CPUs, if the pod still exists.
 func (a *Agent) misbound(uid types.UID, container, what string) {
 	if pod := a.pod(uid); pod != nil {
 		a.verifier.Misbound(pod, container, what)
 	}
 }
 
-// confinement knows the CPUs that containers are confined to, by kubelet's CPU manager
-// or by the agent's pinning.
+// confinement returns the CPUs that containers are confined to, by kubelet's CPU manager or by the
+// agent's pinning.
 type confinement struct{ a *Agent }
 
-// CPUs returns them in the kernel's list format, or "" if the container is not
-// confined.
+// CPUs returns the container's CPUs in the kernel's list format, or "" if it is not confined.
 func (c confinement) CPUs(uid types.UID, container string) string {
 	if cpus := c.a.settings.CPUs(uid, container); cpus != "" || c.a.pinning == nil {
 		return cpus

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// nodePods are the pods bound to one node.
+// nodePods is the watch of the pods bound to one node.
 type nodePods struct {
 	kube     kubernetes.Interface
 	selector string
@@ -29,8 +29,8 @@ type nodePods struct {
 	changed chan struct{} // closed at the next event, nil if nothing waits for it; guarded by mu
 }
 
-// newNodePods watches the pods of a node. changed is called after each event and must
-// not block. Nothing runs before start.
+// newNodePods returns a watch of a node's pods, which start begins. changed is called after each event
+// and must not block.
 func newNodePods(kube kubernetes.Interface, node string, r prometheus.Registerer, changed func()) (*nodePods, error) {
 	p := &nodePods{kube: kube, selector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
 	p.known = prometheus.NewGauge(prometheus.GaugeOpts{
@@ -74,8 +74,7 @@ func (p *nodePods) start(ctx context.Context) { p.factory.Start(ctx.Done()) }
 // end waits until the watch has stopped; ctx of start must have ended.
 func (p *nodePods) end() { p.factory.Shutdown() }
 
-// Pods returns the node's pods as the watch knows them. They are shared: callers must
-// not change them.
+// Pods returns the node's pods from the informer's cache. They are shared: callers must not change them.
 func (p *nodePods) Pods() []*v1.Pod {
 	list := p.informer.GetStore().List()
 	pods := make([]*v1.Pod, 0, len(list))
@@ -106,8 +105,8 @@ func (p *nodePods) tell() {
 	}
 }
 
-// Live asks the API server for the node's pods. The answer is never older than the
-// call: kubelet may know a pod that the watch has not delivered yet.
+// Live lists the node's pods from the API server. The result is never older than the call: kubelet may
+// know a pod that the watch has not delivered yet.
 func (p *nodePods) Live(ctx context.Context) ([]*v1.Pod, error) {
 	list, err := p.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: p.selector})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// buildSettings makes the reader of kubelet's configuration.
+// buildSettings creates the reader of kubelet's configuration.
 func (a *Agent) buildSettings(config *rest.Config, clk clock.WithTicker) (err error) {
 	a.settings, err = kubeletconf.New(kubeletconf.Config{
 		Node: a.cfg.Node, File: a.cfg.KubeletConfig, GetNode: a.getNode, REST: config, RootDir: a.cfg.KubeletDir,
@@ -39,7 +39,7 @@ func (a *Agent) getNode(ctx context.Context) (*v1.Node, error) {
 	return node, nil
 }
 
-// onlineCPUs reads from the kernel which CPUs are online.
+// onlineCPUs reads the online CPUs from sysfs.
 func (a *Agent) onlineCPUs() (nvtopo.CPUSet, error) {
 	data, err := os.ReadFile(filepath.Join(a.cfg.SysfsRoot, "devices/system/cpu/online"))
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *Agent) onlineCPUs() (nvtopo.CPUSet, error) {
 	return nvtopo.ParseCPUList(strings.TrimSpace(string(data)))
 }
 
-// unaligned lists the resources whose NUMA nodes the agent hides from kubelet.
+// unaligned returns the resources whose NUMA nodes the agent hides from kubelet.
 func (a *Agent) unaligned() []string {
 	if a.cfg.Topology != StripTopology {
 		return nil

@@ -20,8 +20,8 @@ import (
 // CheckpointName is the file's name in kubelet's device plugin directory.
 const CheckpointName = "kubelet_internal_checkpoint"
 
-// Limits against an absurd file. A node has some hundred pods at most. An entry is
-// mostly the plugin's answer, a few hundred bytes.
+// Limits against an absurd file. A node has some hundred pods at most. An entry is mostly the plugin's
+// response, a few hundred bytes.
 const (
 	maxCheckpointBytes   = 64 << 20
 	maxCheckpointEntries = 1 << 16
@@ -29,7 +29,7 @@ const (
 	maxNameBytes         = 1024
 )
 
-// Record is what kubelet recorded for one container and resource.
+// Record is kubelet's device record of one container and resource.
 type Record struct {
 	PodUID    types.UID // a static pod's own UID, not its mirror pod's
 	Container string
@@ -37,8 +37,8 @@ type Record struct {
 	IDs       []string // sorted, each once
 }
 
-// checkpointFile is the V2 format. Kubelet's own type has unexported parts and accepts
-// unknown fields. So the fields are read here, and kubelet's code checks the sum.
+// checkpointFile is the V2 format of the checkpoint. Kubelet's own type has unexported parts and accepts
+// unknown fields. So this type reads the fields, and kubelet's code verifies the checksum.
 type checkpointFile struct {
 	Data *struct {
 		PodDeviceEntries  []checkpoint.PodDevicesEntry
@@ -47,8 +47,8 @@ type checkpointFile struct {
 	Checksum *uint64
 }
 
-// ReadCheckpoint reads the file at path; see ParseCheckpoint. The error wraps
-// fs.ErrNotExist if there is no file.
+// ReadCheckpoint reads the checkpoint at path; see ParseCheckpoint. The error wraps fs.ErrNotExist if the
+// file does not exist.
 func ReadCheckpoint(path string) ([]Record, error) {
 	data, err := readLimited(path)
 	if err != nil {
@@ -76,11 +76,10 @@ func readLimited(path string) ([]byte, error) {
 	return data, nil
 }
 
-// ParseCheckpoint reads the device manager's checkpoint (the V2 format, Kubernetes 1.20
-// and later) and orders it by pod, container and resource. It is strict. These are
-// errors: an unknown field, text after the object, a record that is there twice or
-// lacks a name, and a wrong checksum. A future kubelet's file with more fields is an
-// error too; its checksum could not be computed anyway.
+// ParseCheckpoint parses the device manager's checkpoint (the V2 format, Kubernetes 1.20 and later) and
+// sorts the records by pod, container and resource. It is strict. These are errors: an unknown field,
+// text after the object, a duplicate record or one without a name, and a wrong checksum. A future
+// kubelet's file with more fields is an error too; its checksum could not be computed anyway.
 func ParseCheckpoint(data []byte) ([]Record, error) {
 	var f checkpointFile
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -113,7 +112,7 @@ func ParseCheckpoint(data []byte) ([]Record, error) {
 	return records, nil
 }
 
-// verifyChecksum decodes the file with kubelet's own type, which checks the sum.
+// verifyChecksum decodes the file with kubelet's own type and verifies its checksum.
 func verifyChecksum(data []byte) error {
 	cp := checkpoint.New(nil, nil)
 	if err := cp.UnmarshalCheckpoint(data); err != nil {
@@ -154,7 +153,7 @@ func parseEntry(e *checkpoint.PodDevicesEntry) (Record, error) {
 	}
 	r := Record{PodUID: types.UID(e.PodUID), Container: e.ContainerName, Resource: e.ResourceName}
 	for numa, ids := range e.DeviceIDs {
-		// -1 means that a device has no NUMA node.
+		// -1 is the entry of devices without a NUMA node.
 		if numa < -1 || numa > math.MaxInt32 {
 			return Record{}, fmt.Errorf("DeviceIDs: NUMA node %d", numa)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// AllocatableCPUs returns the CPUs that kubelet can give to single containers: all but
-// the reserved ones. The set is empty unless kubelet's CPU manager policy is static.
+// AllocatableCPUs returns the CPUs that kubelet can assign exclusively to containers: all but the
+// reserved ones. The set is empty unless kubelet's CPU manager policy is static.
 func (p *PodResources) AllocatableCPUs(ctx context.Context) (nvtopo.CPUSet, error) {
 	resp, err := p.client.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{})
 	if err != nil {

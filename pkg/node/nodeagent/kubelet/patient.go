@@ -12,35 +12,35 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// busyWait is how long it takes until kubelet's limit allows one more request: 100
-// requests a second for all clients of the node together (with a burst of 10).
+// busyWait is the time after which kubelet's rate limit allows one more request: 100 requests a second
+// for all clients of the node together (with a burst of 10).
 const busyWait = 10 * time.Millisecond
 
-// Getter is the part of PodResources that is rate limited and called often.
+// Getter is the rate-limited part of PodResources that is called often.
 type Getter interface {
 	Get(ctx context.Context, namespace, name string) (Devices, error)
 	ActivePods(ctx context.Context) (map[types.NamespacedName]bool, error)
 }
 
-// Patient asks again while kubelet is busy, for as long as the caller's context allows.
-// It never returns "busy" as an answer about the pod.
+// Patient repeats requests while kubelet is busy, for as long as the caller's context allows, so that a
+// caller never mistakes ErrBusy for a fact about the pod.
 type Patient struct {
 	inner Getter
 	clock clock.Clock
 }
 
-// NewPatient wraps a Getter.
+// NewPatient returns a Patient that sends its requests to inner.
 func NewPatient(inner Getter, clk clock.Clock) *Patient { return &Patient{inner: inner, clock: clk} }
 
-// Get is the inner Get without ErrBusy. If the context ends first, the error is both
-// ErrBusy and the context's.
+// Get calls the inner Get until it does not return ErrBusy. If the context ends first, the error wraps
+// both ErrBusy and the context's error.
 func (p *Patient) Get(ctx context.Context, namespace, name string) (Devices, error) {
 	return again(ctx, p.clock, func() (Devices, error) { return p.inner.Get(ctx, namespace, name) })
 }
 
-// ActivePods is the inner ActivePods, in the same way, but sends no request once
-// patience is over. It waits for the answer to a request that was sent, for as long as
-// ctx lasts: kubelet's cleanup should be over when the caller goes on.
+// ActivePods calls the inner ActivePods in the same way, but sends no request after patience has passed.
+// It waits for the response to a request already sent, for as long as ctx lasts: kubelet's cleanup should
+// be over when the caller continues.
 func (p *Patient) ActivePods(ctx context.Context, patience time.Duration) (map[types.NamespacedName]bool, error) {
 	while, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -19,12 +19,12 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// maxMessageBytes bounds one answer: 16 MiB, as kubelet's own clients use.
+// maxMessageBytes limits one response: 16 MiB, as in kubelet's own clients.
 const maxMessageBytes = 16 << 20
 
-// Devices is what an active pod's containers hold: container -> resource -> sorted ids.
-// A container that holds nothing has an empty map. Plain init containers are never in
-// it, because kubelet does not report them.
+// Devices lists the devices of an active pod: container -> resource -> sorted ids. A container without
+// devices has an empty map. Plain init containers are never included, because kubelet does not report
+// them.
 type Devices map[string]map[string][]string
 
 // PodResources is a client of kubelet's PodResources service (v1). It is safe for
@@ -34,7 +34,7 @@ type PodResources struct {
 	client podresourcesv1.PodResourcesListerClient
 }
 
-// Dial makes a client for the service on a unix socket, usually
+// Dial returns a client for the service on a unix socket, usually
 // /var/lib/kubelet/pod-resources/kubelet.sock. It connects at the first call.
 func Dial(socket string) (*PodResources, error) {
 	retry := backoff.DefaultConfig
@@ -51,12 +51,12 @@ func Dial(socket string) (*PodResources, error) {
 	return &PodResources{conn: conn, client: podresourcesv1.NewPodResourcesListerClient(conn)}, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (p *PodResources) Close() error { return p.conn.Close() }
 
-// Get returns what an active pod's containers hold. See ErrUnknownPod, ErrBusy and
-// ErrUnsupported for the errors with a meaning. Kubelet finds pods by name only: after
-// a pod was replaced by one of the same name, the answer may be about either.
+// Get returns the devices of an active pod's containers. The error may wrap ErrUnknownPod, ErrBusy or
+// ErrUnsupported. Kubelet finds pods by name only: after a pod was replaced by one of the same name, the
+// result may be about either.
 func (p *PodResources) Get(ctx context.Context, namespace, name string) (Devices, error) {
 	resp, err := p.client.Get(ctx, &podresourcesv1.GetPodResourcesRequest{PodNamespace: namespace, PodName: name})
 	if err != nil {
@@ -68,7 +68,7 @@ func (p *PodResources) Get(ctx context.Context, namespace, name string) (Devices
 		for _, d := range c.GetDevices() {
 			byResource[d.GetResourceName()] = append(byResource[d.GetResourceName()], d.GetDeviceIds()...)
 		}
-		// Kubelet lists devices by NUMA node, so one resource comes in several parts.
+		// Kubelet lists devices by NUMA node, so a resource may have several entries.
 		for resource, ids := range byResource {
 			slices.Sort(ids)
 			byResource[resource] = slices.Compact(ids)
@@ -78,14 +78,13 @@ func (p *PodResources) Get(ctx context.Context, namespace, name string) (Devices
 	return out, nil
 }
 
-// ActivePods returns the names of the pods that kubelet counts as active, with one
-// request. If the feature gate KubeletPodResourcesListUseActivePods is off, pods that
-// ended are included. See ErrBusy for the error with a meaning.
+// ActivePods returns the names of the pods that kubelet treats as active, with one request. If the
+// feature gate KubeletPodResourcesListUseActivePods is off, ended pods are included. The error may wrap
+// ErrBusy.
 //
-// Kubelet cleans up before it answers: it frees the devices of ended pods and counts
-// again which devices are taken. It then forgets devices that it is just giving out and
-// has not recorded yet (kubernetes/kubernetes#137534). So call this only while kubelet
-// gives out none.
+// Kubelet cleans up before it responds: it frees the devices of ended pods and recomputes which devices
+// are taken. It then forgets devices that it is just allocating and has not recorded yet
+// (kubernetes/kubernetes#137534). So call this only while kubelet allocates none.
 func (p *PodResources) ActivePods(ctx context.Context) (map[types.NamespacedName]bool, error) {
 	resp, err := p.client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
@@ -98,10 +97,10 @@ func (p *PodResources) ActivePods(ctx context.Context) (map[types.NamespacedName
 	return out, nil
 }
 
-// Device is one healthy device that kubelet knows.
+// Device is one healthy device in kubelet's inventory.
 type Device struct {
 	ID        string
-	NUMANodes []int // ascending; empty if the plugin names none
+	NUMANodes []int // ascending; empty if the plugin reports none
 }
 
 // Allocatable returns the healthy devices of every resource, sorted by id. Devices in
@@ -136,8 +135,8 @@ func (p *PodResources) Allocatable(ctx context.Context) (map[string][]Device, er
 	return out, nil
 }
 
-// classify turns a gRPC error into one of this package's. Kubelet makes its errors with
-// fmt.Errorf, so most have the code Unknown and only the text tells them apart.
+// classify maps a gRPC error to one of this package's errors. Kubelet creates its errors with fmt.Errorf,
+// so most have the code Unknown and differ only in their text.
 func classify(err error) error {
 	s, ok := status.FromError(err)
 	if !ok {

@@ -14,19 +14,19 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrStalled says that the file system does not answer, so the record is unknown.
+// ErrStalled means that the file system does not respond, so the record is unknown.
 var ErrStalled = errors.New("the file system does not answer")
 
-// RecordFile reads the checkpoint, and reads it again only after kubelet replaced it.
-// If the file system does not answer, one goroutine keeps waiting, because nothing can
-// end its read. No caller waits longer than it wants to. It is safe for concurrent use.
+// RecordFile reads the checkpoint, and rereads it only after kubelet replaced it. If the file system does
+// not respond, a single goroutine keeps waiting, because its read cannot be interrupted. No caller waits
+// longer than its limit. It is safe for concurrent use.
 type RecordFile struct {
 	path  string
 	clock clock.Clock
 
 	mu      sync.Mutex
 	started int      // number of looks so far; guarded by mu
-	current *looking // the one under way; nil if there is none; guarded by mu
+	current *looking // the look in progress, or nil; guarded by mu
 
 	// Only the goroutine of the current look uses these.
 	info fs.FileInfo // of the file that was read; nil before the first
@@ -34,8 +34,8 @@ type RecordFile struct {
 	err  error
 }
 
-// Recorded is the content of one version of the file, ordered as by ParseCheckpoint. It
-// is shared and must not be changed. The same version has the same pointer.
+// Recorded holds the records of one version of the file, ordered as by ParseCheckpoint. It is shared and
+// must not be changed. The same version has the same pointer.
 type Recorded = *[]Record
 
 // looking is one look at the file.
@@ -47,15 +47,14 @@ type looking struct {
 	err     error
 }
 
-// NewRecordFile returns the file at path. It reads nothing yet.
+// NewRecordFile returns a RecordFile for path. It reads nothing yet.
 func NewRecordFile(path string, clk clock.Clock) *RecordFile {
 	return &RecordFile{path: path, clock: clk}
 }
 
-// Read returns the file's content as of a look that began after the call, since kubelet
-// may have replaced the file just before. It waits for patience at most. It does not
-// wait at all for a look that others have already waited for in vain; then the error is
-// ErrStalled. The error wraps fs.ErrNotExist if there is no file.
+// Read returns the file's records from a look that began after the call, since kubelet may have replaced
+// the file just before. It waits at most patience. If an earlier look has already lasted that long, it
+// returns ErrStalled at once. The error wraps fs.ErrNotExist if the file does not exist.
 func (f *RecordFile) Read(ctx context.Context, patience time.Duration) (Recorded, error) {
 	timer := f.clock.NewTimer(patience)
 	defer timer.Stop()
@@ -80,8 +79,8 @@ func (f *RecordFile) Read(ctx context.Context, patience time.Duration) (Recorded
 	}
 }
 
-// look returns the current look, or starts one, and the number of the first look that
-// begins after the call.
+// look returns the look in progress, or starts one, and the number of the first look that begins after
+// the call.
 func (f *RecordFile) look() (l *looking, next int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +93,8 @@ func (f *RecordFile) look() (l *looking, next int) {
 	return f.current, next
 }
 
-// run ends when the file system answers: reading a file takes no context.
+// run looks at the file and publishes the result. It ends only when the file system responds: reading a
+// file takes no context.
 func (f *RecordFile) run(l *looking) {
 	f.refresh()
 	l.records, l.err = f.last, f.err
@@ -104,9 +104,8 @@ func (f *RecordFile) run(l *looking) {
 	close(l.done)
 }
 
-// refresh reads the file if it is not the one read before. Kubelet replaces the file. A
-// modification time alone does not tell two versions apart, because it counts in ticks
-// of some milliseconds.
+// refresh reads the file if it differs from the one read before. Kubelet replaces the file. A
+// modification time alone does not distinguish two versions, because its resolution is some milliseconds.
 func (f *RecordFile) refresh() {
 	info, err := os.Stat(f.path)
 	if err != nil {

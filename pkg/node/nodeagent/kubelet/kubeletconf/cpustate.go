@@ -16,27 +16,26 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// maxStateBytes bounds the state file of a manager; kubelet's files have some hundred
-// bytes per pod.
+// maxStateBytes limits the state file of a manager; kubelet's files have some hundred bytes per pod.
 const maxStateBytes = 8 << 20
 
-// CPUState is what kubelet's CPU manager has given out.
+// CPUState holds the assignments of kubelet's CPU manager.
 type CPUState struct {
 	Policy    string
-	Shared    nvtopo.CPUSet // every CPU that no container has exclusively
+	Shared    nvtopo.CPUSet // CPUs without an exclusive owner
 	Exclusive map[types.UID]map[string]nvtopo.CPUSet
 }
 
-// cpuAssignments are what cpu_manager_state has of kubelet's CPUs.
+// cpuAssignments is the content of cpu_manager_state.
 type cpuAssignments struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
 	Entries       map[string]map[string]string `json:"entries"`
 	PodEntries    podEntries                   `json:"podEntries"`
-	Baselines     any                          `json:"baselines"` // parts of Entries: what containers had before a resize
+	Baselines     any                          `json:"baselines"` // parts of Entries: CPUs that containers had before a resize
 }
 
-// podEntries are what pods have for all their containers together, since kubelet 1.36 with the feature gate
+// podEntries holds the resources of whole pods, which kubelet writes since 1.36 with the feature gate
 // PodLevelResourceManagers.
 type podEntries map[string]any
 
@@ -55,9 +54,9 @@ type embedded struct {
 	DataChecksum uint64 `json:"dataChecksum"`
 }
 
-// ParseCPUState reads cpu_manager_state of kubelet 1.18 to 1.37. Unknown fields are errors: a newer kubelet may
-// keep CPUs in them, and those would count as free. The file's checksums are not verified: kubelet replaces the
-// file as a whole, so a half-written file is never seen.
+// ParseCPUState parses cpu_manager_state of kubelet 1.18 to 1.37. Unknown fields are errors: a newer
+// kubelet may keep CPUs in them, and those would be treated as free. The file's checksums are not
+// verified: kubelet replaces the file as a whole, so a half-written file is never seen.
 func ParseCPUState(data []byte) (*CPUState, error) {
 	var whole struct {
 		cpuAssignments
@@ -100,8 +99,8 @@ func ParseCPUState(data []byte) (*CPUState, error) {
 	return s, nil
 }
 
-// All returns every exclusive CPU. An init container's CPUs may also be a later
-// container's.
+// All returns the exclusive CPUs of all containers. An init container's CPUs may be reused by a later
+// container.
 func (s *CPUState) All() nvtopo.CPUSet {
 	var all []int
 	for _, containers := range s.Exclusive {

@@ -14,13 +14,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// Limits of the custom resource.
+// Limits of the NodeGPUTopology's schema.
 const (
 	maxMemoryNodes = 64
 	maxNUMANode    = 1023
 )
 
-// MemoryState is what kubelet's memory manager has given out.
+// MemoryState holds the assignments of kubelet's memory manager.
 type MemoryState struct {
 	Policy string
 	Nodes  []v1alpha1.KubeletMemory // by number
@@ -46,7 +46,7 @@ type memoryBlock struct {
 	Size         uint64 `json:"size"`
 }
 
-// memoryAssignments are what memory_manager_state has of kubelet's memory.
+// memoryAssignments is the content of memory_manager_state.
 type memoryAssignments struct {
 	PolicyName   string                              `json:"policyName"`
 	MachineState map[int32]*memoryNode               `json:"machineState"`
@@ -54,8 +54,8 @@ type memoryAssignments struct {
 	PodEntries   podEntries                          `json:"podEntries"`
 }
 
-// ParseMemoryState reads memory_manager_state, as strictly as ParseCPUState and for the
-// same reason. Huge pages are not published: no scheduler plugin uses them.
+// ParseMemoryState parses memory_manager_state, as strictly as ParseCPUState and for the same reason.
+// Huge pages are not published: no scheduler plugin uses them.
 func ParseMemoryState(data []byte) (*MemoryState, error) {
 	var whole struct {
 		memoryAssignments

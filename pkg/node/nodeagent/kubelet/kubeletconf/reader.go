@@ -29,51 +29,48 @@ const (
 )
 
 const (
-	// defaultInterval is the time between two readings of the configuration. It only
-	// changes when kubelet restarts, and Trigger reports a restart.
+	// defaultInterval is the time between two readings of the configuration. It only changes when kubelet
+	// restarts, and Trigger reports a restart.
 	defaultInterval = 5 * time.Minute
-	// statePoll is how often the managers' state is read, if their policy keeps one: it
-	// changes with every pod, and the next placement depends on it.
+	// statePoll is the period of reading the managers' state, if their policy keeps one: it changes with
+	// every pod, and the next placement depends on it.
 	statePoll = 5 * time.Second
-	// nodeTimeout bounds one reading of the Node.
+	// nodeTimeout limits one reading of the Node.
 	nodeTimeout = 10 * time.Second
-	// nodeDelay is how long after a start, or a restart of kubelet, the configuration is
-	// read once more: kubelet writes its version into the Node some seconds after it has started.
+	// nodeDelay is the time after a start, or a restart of kubelet, at which the configuration is read
+	// again: kubelet writes its version into the Node some seconds after it has started.
 	nodeDelay = time.Minute
 	// firstRetry is the delay after a failure; it doubles up to the interval.
 	firstRetry = time.Second
-	// maxCPUList is the custom resource's limit for a CPU list, in characters.
+	// maxCPUList is the limit of the NodeGPUTopology's schema for a CPU list, in characters.
 	maxCPUList = 1024
 )
 
-// Config says where to find kubelet's configuration.
+// Config locates kubelet's configuration.
 type Config struct {
 	Node string // name of the Node
-	// File is a KubeletConfiguration file; if empty, kubelet's /configz is asked.
+	// File is a KubeletConfiguration file; if empty, kubelet's /configz is read.
 	File string
 	// GetNode reads the Node, which has kubelet's version, and its address for /configz.
 	GetNode func(ctx context.Context) (*v1.Node, error)
-	// REST holds the token that is sent to kubelet, and the cluster's certificate
-	// authority.
+	// REST holds the token that is sent to kubelet, and the cluster's certificate authority.
 	REST *rest.Config
-	// CAFile holds more certificates to verify kubelet's serving certificate with, in
-	// addition to the cluster's authority and to the certificate below RootDir that
-	// kubelet made.
+	// CAFile holds more certificates to verify kubelet's serving certificate with, in addition to the
+	// cluster's authority and to kubelet's self-made certificate below RootDir.
 	CAFile string
 	// RootDir is kubelet's root directory, /var/lib/kubelet.
 	RootDir string
 	// Interval between readings; 0 means five minutes.
 	Interval time.Duration
-	// Allocatable asks PodResources which CPUs kubelet gives to containers. Online asks
-	// the kernel which CPUs are online. The difference is the reserved CPUs when the
-	// static policy chooses them itself.
+	// Allocatable returns the CPUs that kubelet assigns to containers, from PodResources. Online returns the
+	// kernel's online CPUs. The difference is the reserved CPUs when the static policy chooses them itself.
 	Allocatable func(ctx context.Context) (nvtopo.CPUSet, error)
 	Online      func() (nvtopo.CPUSet, error)
 	// Unaligned lists the resources whose NUMA nodes are hidden from kubelet.
 	Unaligned func() []string
 }
 
-// Reader keeps the knowledge about the node's kubelet up to date.
+// Reader keeps the settings and assignments of the node's kubelet up to date.
 type Reader struct {
 	cfg      Config
 	clk      clock.WithTicker
@@ -90,7 +87,7 @@ type Reader struct {
 	problem   error                                  // guarded by mu
 }
 
-// New checks the configuration; nothing is read before Run.
+// New returns a Reader, or an error if cfg is incomplete. Nothing is read before Run.
 func New(cfg Config, clk clock.WithTicker) (*Reader, error) {
 	if cfg.Node == "" || cfg.RootDir == "" || cfg.GetNode == nil {
 		return nil, errors.New("kubelet configuration: a node name, a way to read the Node and kubelet's root directory are needed")
@@ -104,12 +101,11 @@ func New(cfg Config, clk clock.WithTicker) (*Reader, error) {
 	return &Reader{cfg: cfg, clk: clk, wake: make(chan struct{}, 1)}, nil
 }
 
-// OnChange sets f, which Run's goroutine calls with every new reading. Call it before
-// Run.
+// OnChange sets f, which Run's goroutine calls with every new reading. It must be called before Run.
 func (r *Reader) OnChange(f func(*v1alpha1.Kubelet)) { r.onChange = f }
 
-// Trigger makes Run read everything again soon; the agent calls it when kubelet has
-// restarted. It never blocks.
+// Trigger makes Run read everything again soon; the agent calls it when kubelet has restarted. It never
+// blocks.
 func (r *Reader) Trigger() {
 	select {
 	case r.wake <- struct{}{}:
@@ -117,35 +113,34 @@ func (r *Reader) Trigger() {
 	}
 }
 
-// Current returns what is known, or nil if nothing is known yet. It must not be
-// changed.
+// Current returns the last reading, or nil before the first. It must not be changed.
 func (r *Reader) Current() *v1alpha1.Kubelet {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.current
 }
 
-// Problem returns what the last reading could not find out, or nil.
+// Problem returns an error that names the values missing from the last reading, or nil.
 func (r *Reader) Problem() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.problem
 }
 
-// CPUs returns the CPUs that kubelet gave exclusively to one container, in the kernel's
-// list format, or "" if there are none or they are not known.
+// CPUs returns the CPUs that kubelet assigned exclusively to one container, in the kernel's list format,
+// or "" if it has none or they are not known.
 func (r *Reader) CPUs(uid types.UID, container string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.exclusive[uid][container].String()
 }
 
-// Run reads until ctx ends. While kubelet does not answer, the last reading stays:
-// kubelet admits no pod in that time, and it is read again after its restart.
+// Run reads until ctx ends. While kubelet does not respond, the last reading stays valid: kubelet admits
+// no pod in that time, and it is read again after its restart.
 func (r *Reader) Run(ctx context.Context) error {
 	poll := r.clk.NewTicker(statePoll)
 	defer poll.Stop()
-	retry, interval := firstRetry, min(nodeDelay, r.cfg.Interval) // this process may have come before kubelet
+	retry, interval := firstRetry, min(nodeDelay, r.cfg.Interval) // this process may have started before kubelet
 	next := r.clk.Now()
 	for {
 		if !r.clk.Now().Before(next) {
@@ -172,8 +167,8 @@ func (r *Reader) Run(ctx context.Context) error {
 	}
 }
 
-// refresh reads the configuration and then the managers' state. An error means that
-// something is missing and should be asked for again soon.
+// refresh reads the configuration and then the managers' state. An error means that a value is missing
+// and should be read again soon.
 func (r *Reader) refresh(ctx context.Context) error {
 	k, err := r.configuration(ctx)
 	if ctx.Err() != nil {
@@ -187,8 +182,8 @@ func (r *Reader) refresh(ctx context.Context) error {
 	return err
 }
 
-// configuration reads what does not change while kubelet runs. It returns both a value
-// and an error if only the version or the reserved CPUs are unknown, or options are left out.
+// configuration reads the settings that are fixed while kubelet runs. It returns both a value and an
+// error if only the version or the reserved CPUs are unknown, or options are left out.
 func (r *Reader) configuration(ctx context.Context) (*v1alpha1.Kubelet, error) {
 	node, nodeErr := r.getNode(ctx)
 	if nodeErr != nil && r.cfg.File == "" {
@@ -212,14 +207,14 @@ func (r *Reader) configuration(ctx context.Context) (*v1alpha1.Kubelet, error) {
 	return k, err
 }
 
-// getNode reads the Node, or gives up in time: with a file, what it says does not need the API server.
+// getNode reads the Node within nodeTimeout: a configuration file must not wait for the API server.
 func (r *Reader) getNode(ctx context.Context) (*v1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	return r.cfg.GetNode(ctx)
 }
 
-// version returns kubelet's version, the last known one if the Node does not tell it.
+// version returns kubelet's version, or the last known one if the Node does not have it.
 func (r *Reader) version(node *v1.Node, err error) (string, error) {
 	var v string
 	if err == nil {
@@ -234,8 +229,8 @@ func (r *Reader) version(node *v1.Node, err error) (string, error) {
 	return v, fmt.Errorf("version of kubelet: %w", err)
 }
 
-// publish combines the last configuration with the managers' current state. Without a
-// static policy there is no state.
+// publish combines the last configuration with the managers' current state. Without a static policy,
+// managers have no state.
 func (r *Reader) publish(ctx context.Context) {
 	defer r.report(ctx)
 	if r.base == nil {
@@ -274,7 +269,7 @@ func (r *Reader) publish(ctx context.Context) {
 	}
 }
 
-// cpus returns what the static CPU manager holds.
+// cpus returns the exclusive assignments of the static CPU manager.
 func (r *Reader) cpus() (map[types.UID]map[string]nvtopo.CPUSet, string, error) {
 	data, err := readBounded(filepath.Join(r.cfg.RootDir, cpuStateFile), maxStateBytes)
 	if err != nil {
@@ -291,9 +286,8 @@ func (r *Reader) cpus() (map[types.UID]map[string]nvtopo.CPUSet, string, error) 
 	return state.Exclusive, all, err
 }
 
-// reserved asks kubelet which CPUs it keeps from containers. To compute them we would
-// have to copy kubelet's choice of cores, which depends on sockets, caches, options and
-// its version.
+// reserved determines the CPUs that kubelet reserves, from PodResources. Computing them would need a copy
+// of kubelet's choice of cores, which depends on sockets, caches, options and its version.
 func (r *Reader) reserved(ctx context.Context, s *settings) (string, error) {
 	if r.cfg.Allocatable == nil || r.cfg.Online == nil {
 		return "", errors.New("reserved CPUs: only their number is configured, and no source says which CPUs kubelet took")
@@ -332,8 +326,8 @@ func (r *Reader) memory() ([]v1alpha1.KubeletMemory, error) {
 	return state.Nodes, nil
 }
 
-// fitting returns the list in the kernel's format, or an error if it is too long for
-// the custom resource.
+// fitting returns cpus in the kernel's list format, or an error if the list is too long for the
+// NodeGPUTopology's schema.
 func fitting(cpus nvtopo.CPUSet) (string, error) {
 	list := cpus.String()
 	if len(list) > maxCPUList {
@@ -342,7 +336,7 @@ func fitting(cpus nvtopo.CPUSet) (string, error) {
 	return list, nil
 }
 
-// report stores what is not known, and logs it once until it changes or is resolved.
+// report stores the current problem, and logs it once until it changes or is resolved.
 func (r *Reader) report(ctx context.Context) {
 	err := errors.Join(r.baseErr, r.stateErr)
 	r.mu.Lock()

@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Values of kubelet's configuration that the rest of the agent asks about.
+// Policies of kubelet's CPU and memory managers that the agent distinguishes.
 const (
 	CPUPolicyNone      = "none"
 	CPUPolicyStatic    = "static"
@@ -27,13 +27,12 @@ const (
 	MemoryPolicyStatic = "Static"
 )
 
-// maxOptions is the custom resource's limit for policy options; kubelet has fewer than
-// ten of each kind.
+// maxOptions is the limit of the NodeGPUTopology's schema for policy options; kubelet has fewer than ten
+// of each kind.
 const maxOptions = 16
 
-// settings is the part of a KubeletConfiguration that the agent needs. It is a type of
-// its own, so that the /configz of a newer kubelet can be read even if an unrelated
-// field has changed its type.
+// settings is the part of a KubeletConfiguration that the agent needs. It is a separate type so that the
+// /configz of a newer kubelet can be read even if an unrelated field has changed its type.
 type settings struct {
 	TopologyManagerPolicy        string            `json:"topologyManagerPolicy"`
 	TopologyManagerScope         string            `json:"topologyManagerScope"`
@@ -46,9 +45,8 @@ type settings struct {
 	SystemReserved               map[string]string `json:"systemReserved"`
 }
 
-// parseConfigz reads kubelet's answer to /configz. It ignores unknown fields: the
-// running kubelet has accepted them, so they belong to a newer version and are not
-// spelling mistakes.
+// parseConfigz parses kubelet's response to /configz. It ignores unknown fields: the running kubelet has
+// accepted them, so they belong to a newer version and are not spelling mistakes.
 func parseConfigz(data []byte) (*settings, error) {
 	var answer struct {
 		Kubelet *settings `json:"kubeletconfig"`
@@ -62,9 +60,9 @@ func parseConfigz(data []byte) (*settings, error) {
 	return answer.Kubelet, nil
 }
 
-// parseFile reads a KubeletConfiguration file. Unknown fields are errors. Kubelet
-// ignores with a warning the fields that it does not know, and we cannot tell whether
-// it knows a field that we do not: what we read might differ from what is in force.
+// parseFile parses a KubeletConfiguration file. Unknown fields are errors. Kubelet ignores unknown fields
+// with a warning, and the agent cannot tell whether kubelet knows a field that the agent does not: the
+// settings read might differ from those in force.
 func parseFile(data []byte) (*settings, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -88,10 +86,10 @@ func parseFile(data []byte) (*settings, error) {
 	}, nil
 }
 
-// kubelet translates the settings and applies kubelet's defaults. A value that does not
-// fit the custom resource is an error: the API server would refuse the whole status
-// because of it. Where only options are too long, they are left out and there is both a value
-// and an error: kubelet knows none that long.
+// kubelet converts the settings and applies kubelet's defaults. A value that does not fit the
+// NodeGPUTopology's schema is an error: the API server would reject the whole status because of it. If
+// only options are too long, they are left out and both a value and an error are returned: kubelet has no
+// options that long.
 func (s *settings) kubelet() (*v1alpha1.Kubelet, error) {
 	k := &v1alpha1.Kubelet{}
 	var topologyErr, cpuErr error
@@ -124,8 +122,8 @@ func (s *settings) kubelet() (*v1alpha1.Kubelet, error) {
 	return k, errors.Join(topologyErr, cpuErr)
 }
 
-// reservedCount is the number of CPUs that the static CPU manager keeps from containers
-// when only amounts are configured: kubelet rounds the sum up.
+// reservedCount returns the number of CPUs that the static CPU manager reserves when only amounts are
+// configured: kubelet rounds the sum up.
 func (s *settings) reservedCount() (int, error) {
 	var sum resource.Quantity
 	for _, from := range []map[string]string{s.KubeReserved, s.SystemReserved} {
@@ -152,7 +150,7 @@ func oneOf(value string, allowed []string) (string, error) {
 	return "", fmt.Errorf("%q is not one of %q", value, allowed)
 }
 
-// options returns those that fit the custom resource, and an error if there are others.
+// options returns the options that fit the NodeGPUTopology's schema, and an error if any do not.
 func options(field string, m map[string]string) (map[string]string, error) {
 	fit := maps.Clone(m)
 	maps.DeleteFunc(fit, func(name, value string) bool { return max(len(name), len(value)) > v1alpha1.MaxOption })

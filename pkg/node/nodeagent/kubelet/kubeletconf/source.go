@@ -27,12 +27,12 @@ import (
 )
 
 const (
-	// configzTimeout bounds one request; kubelet answers from memory.
+	// configzTimeout limits one request; kubelet responds from memory.
 	configzTimeout = 10 * time.Second
-	// maxConfigBytes bounds an answer or a file; kubelet's are about 6 kB.
+	// maxConfigBytes limits a response or a file; kubelet's are about 6 kB.
 	maxConfigBytes = 1 << 20
-	// selfSigned is the serving certificate that kubelet makes below its root directory
-	// if it was given none.
+	// selfSigned is the serving certificate that kubelet creates below its root directory if it was given
+	// none.
 	selfSigned = "pki/kubelet.crt"
 )
 
@@ -46,7 +46,7 @@ func nodeAddress(node *v1.Node) (string, error) {
 	return net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(int(port))), nil
 }
 
-// maxVersion is the custom resource's limit for kubelet's version, in characters.
+// maxVersion is the limit of the NodeGPUTopology's schema for kubelet's version, in characters.
 const maxVersion = 64
 
 // nodeVersion returns the version of the node's kubelet, from the Node object.
@@ -59,7 +59,7 @@ func nodeVersion(node *v1.Node) (string, error) {
 	return v, nil
 }
 
-// source reads the settings from the configured place. node may be nil if that is a file.
+// source reads the settings from the file or from /configz. node may be nil if a file is configured.
 func (r *Reader) source(ctx context.Context, node *v1.Node) (*settings, error) {
 	if r.cfg.File != "" {
 		data, err := readBounded(r.cfg.File, maxConfigBytes)
@@ -75,9 +75,9 @@ func (r *Reader) source(ctx context.Context, node *v1.Node) (*settings, error) {
 	return parseConfigz(data)
 }
 
-// configz asks kubelet with the agent's own token. The certificate is always verified:
-// otherwise whoever took over the port would get the token. The certificate may be for
-// the node's name, like those that kubelet makes, or for its address.
+// configz reads kubelet's /configz with the agent's token. The certificate is always verified: otherwise
+// a process that took over the port would get the token. The certificate may be for the node's name, like
+// those that kubelet creates, or for its address.
 func (r *Reader) configz(ctx context.Context, node *v1.Node) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, configzTimeout)
 	defer cancel()
@@ -117,8 +117,7 @@ func (r *Reader) get(ctx context.Context, address, serverName string, roots *x50
 	}
 	tlsConfig.InsecureSkipVerify = false
 	tlsConfig.ServerName, tlsConfig.RootCAs = serverName, roots
-	// Each request has its own connection: requests are minutes apart, and kubelet
-	// restarts.
+	// Each request has its own connection: requests are minutes apart, and kubelet restarts.
 	bare := &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}
 	defer bare.CloseIdleConnections()
 	wrapped, err := rest.HTTPWrappersForConfig(r.cfg.REST, bare)
@@ -150,12 +149,12 @@ func (r *Reader) get(ctx context.Context, address, serverName string, roots *x50
 	return data, nil
 }
 
-// noRedirect stops redirects, so that the token goes nowhere else.
+// noRedirect stops redirects, so that the token is sent to no other server.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// roots returns the certificates to trust: the cluster's authority, which signs
-// kubelet's serving certificate under serverTLSBootstrap, the ones the operator names,
-// and the certificate that kubelet made for itself, if it can be read.
+// roots returns the certificates to trust: the cluster's authority, which signs kubelet's serving
+// certificate under serverTLSBootstrap, those in CAFile, and the certificate that kubelet created for
+// itself, if it can be read.
 func (r *Reader) roots() (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	cluster := r.cfg.REST.CAData
