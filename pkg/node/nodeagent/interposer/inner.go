@@ -17,17 +17,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/deviceplugin"
 )
 
-// Connecting back to a plugin that registers. Kubelet allows 10 s too, because some
-// plugins register just before they serve.
+// Limits for connecting back to a plugin that registers. Kubelet allows 10 s too, because some plugins
+// register just before they serve.
 const (
 	connectTimeout = 10 * time.Second
 	connectRetry   = 50 * time.Millisecond
 )
 
-// inner is one registration of an inner plugin. It lasts until its stream ends or the
-// plugin registers again; it never reconnects. If a plugin is asked for a second list
-// while the first stream is still open, it may report the next change of health on the
-// dead stream only (NVIDIA's does).
+// inner is one registration of an inner plugin, until its stream ends or the plugin registers again; it
+// never reconnects. A plugin that receives a second ListAndWatch while the first stream is still open may
+// report the next change of health on the dead stream only (NVIDIA's does).
 type inner struct {
 	resource string
 	endpoint string
@@ -36,7 +35,7 @@ type inner struct {
 	conn     *grpc.ClientConn
 }
 
-// connect connects to the plugin at the first path that answers.
+// connect connects to the plugin at the first of the paths that responds.
 func connect(ctx context.Context, req *pluginapi.RegisterRequest, paths []string) (*inner, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -65,7 +64,7 @@ func connectTo(ctx context.Context, req *pluginapi.RegisterRequest, path string)
 	in := &inner{resource: req.GetResourceName(), endpoint: path, conn: conn, client: pluginapi.NewDevicePluginClient(conn)}
 	in.options, err = in.client.GetDevicePluginOptions(ctx, &pluginapi.Empty{})
 	if status.Code(err) == codes.Unimplemented {
-		// Plugins that do not have this call sent their options when they registered.
+		// Plugins without this call sent their options when they registered.
 		in.options, err = req.GetOptions(), nil
 	}
 	if err != nil {
@@ -80,7 +79,7 @@ func connectTo(ctx context.Context, req *pluginapi.RegisterRequest, path string)
 
 func (in *inner) close() { _ = in.conn.Close() } // it can only have been closed before
 
-// preferred asks the plugin for its preference.
+// preferred returns the plugin's preferred devices.
 func (in *inner) preferred(ctx context.Context, q Question) ([]string, error) {
 	resp, err := in.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
 		ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{

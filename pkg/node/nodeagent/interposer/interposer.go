@@ -24,37 +24,35 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/deviceplugin"
 )
 
-// Time limits of an answer to kubelet, whose sync loop waits for it.
+// Time limits of a response to kubelet, whose sync loop waits for it.
 const (
-	// SteeringBudget is the deadline that Steering is given. If Steering has a fallback
-	// answer when it expires, it must return that within the 100 ms that are left of
-	// hardBudget.
+	// SteeringBudget is the deadline that Steering is given. If Steering has a fallback when it expires, it
+	// must return that within the 100 ms that are left of hardBudget.
 	SteeringBudget = 850 * time.Millisecond
-	// hardBudget is the most time that an answer takes, even if Steering ignores its
-	// deadline: 1 s less the time for the reply.
+	// hardBudget is the longest time that a response takes, even if Steering ignores its deadline: 1 s less
+	// the time for the reply.
 	hardBudget = 950 * time.Millisecond
-	// afterInner is the part of SteeringBudget that is kept for Steering's own pick, in
-	// case the inner plugin's preferred answer does not come.
+	// afterInner is the part of SteeringBudget that is reserved for Steering's own pick, in case the inner
+	// plugin's preferred allocation does not arrive.
 	afterInner = 100 * time.Millisecond
 )
 
 const (
 	defaultHold         = 30 * time.Second
 	defaultInnerTimeout = 400 * time.Millisecond
-	// nudgeAfter is how long an inner plugin may be away before it is made to register
-	// again, by a new registry socket that looks like a restart of kubelet. The plugin
-	// may be alive, and only its stream or its socket is gone.
+	// nudgeAfter is how long an inner plugin may be away before a new registry socket, which looks like a
+	// restart of kubelet, makes it register again. The plugin may be alive, and only its stream or its
+	// socket is gone.
 	nudgeAfter = 5 * time.Second
 	// registryPoll is how often the registry's socket is checked.
 	registryPoll = 2 * time.Second
 )
 
-// socketPrefix begins the name of each of our sockets in kubelet's directory.
+// socketPrefix begins the names of the agent's sockets in kubelet's directory.
 const socketPrefix = "nvtopo-"
 
-// Question is one GetPreferredAllocation: kubelet wants Size ids of Resource from
-// Available, and all of MustInclude must be among them. MustInclude counts as
-// available.
+// Question is one GetPreferredAllocation request: kubelet wants Size ids of Resource from Available,
+// including all of MustInclude. MustInclude is treated as available.
 type Question struct {
 	Resource    string
 	Available   []string
@@ -62,22 +60,22 @@ type Question struct {
 	Size        int
 }
 
-// Steering decides which devices kubelet is told to take. It must be safe for
-// concurrent use and keep the deadlines it is given.
+// Steering decides which devices kubelet is told to allocate. It must be safe for concurrent use and keep
+// its deadlines.
 type Steering interface {
-	// Preferred returns exactly q.Size ids, which include q.MustInclude and come from
-	// Available and MustInclude only. An error makes kubelet refuse the pod at
-	// admission. inner asks the inner plugin the same or a narrower question, with its
-	// own deadline; it is nil if the plugin has no preference.
+	// Preferred returns exactly q.Size ids, which include q.MustInclude and come from Available and
+	// MustInclude only. An error makes kubelet reject the pod at admission. inner sends the same or a
+	// narrower question to the inner plugin, with its own deadline; it is nil if the plugin has no
+	// preference.
 	Preferred(ctx context.Context, q Question, inner func(context.Context, Question) ([]string, error)) ([]string, error)
-	// Allocate is called before the inner plugin's Allocate; an error refuses the pod.
+	// Allocate is called before the inner plugin's Allocate; an error rejects the pod.
 	Allocate(ctx context.Context, resource string, ids []string) error
 	// Allocated is called after the inner plugin's Allocate succeeded.
 	Allocated(resource string, ids []string)
-	// PreStart is called before a container starts, if Config.PreStart is set. An error
-	// prevents the start, and kubelet tries again.
+	// PreStart is called before a container starts, if Config.PreStart is set. An error prevents the start,
+	// and kubelet retries.
 	PreStart(ctx context.Context, resource string, ids []string) error
-	// Devices is called with every list (id -> healthy) before kubelet gets it.
+	// Devices is called with every list (id -> healthy) before kubelet receives it.
 	Devices(resource string, healthy map[string]bool)
 }
 
@@ -85,23 +83,23 @@ type Steering interface {
 type Config struct {
 	// PluginDir is kubelet's directory for plugin sockets, /var/lib/kubelet/device-plugins.
 	PluginDir string
-	// RegistryDir is where inner plugins find our kubelet.sock, the directory of their
-	// KUBELET_SOCKET; <PluginDir>/nvtopo by default. When kubelet starts, it removes
-	// the sockets in PluginDir, but not those in its subdirectories.
+	// RegistryDir is the directory of the agent's kubelet.sock, which inner plugins find as the directory of
+	// their KUBELET_SOCKET; <PluginDir>/nvtopo by default. When kubelet starts, it removes the sockets in
+	// PluginDir, but not those in its subdirectories.
 	RegistryDir string
 	// Hold is how long devices keep their health while the inner plugin is away; then
 	// they become unhealthy. 30 s by default.
 	Hold time.Duration
-	// InnerTimeout bounds the inner plugin's preferred answer; 400 ms by default.
+	// InnerTimeout limits the inner plugin's preferred allocation; 400 ms by default.
 	InnerTimeout time.Duration
-	// PreStart makes kubelet ask before every start of a container.
+	// PreStart makes kubelet call PreStartContainer before every start of a container.
 	PreStart bool
 	// StripNUMA reports devices without their NUMA nodes.
 	StripNUMA bool
-	// OnRegistered is called each time the real kubelet accepts a resource, so also
-	// after each restart of kubelet. It may be nil and must not block.
+	// OnRegistered is called each time the real kubelet accepts a resource, which includes each restart of
+	// kubelet. It may be nil and must not block.
 	OnRegistered func(resource string)
-	// Registerer takes the metrics; may be nil.
+	// Registerer receives the metrics; may be nil.
 	Registerer prometheus.Registerer
 
 	// steering and budget are SteeringBudget and hardBudget, except in tests that a slow machine
@@ -144,12 +142,11 @@ func (c Config) withDefaults() (Config, error) {
 // ResourceStatus is the state of one resource.
 type ResourceStatus struct {
 	Resource string
-	// InnerConnected says that the inner plugin is connected and has sent its list.
+	// InnerConnected is true if the inner plugin is connected and has sent its list.
 	InnerConnected bool
-	// Registered says that the real kubelet follows our list.
+	// Registered is true if the real kubelet follows the agent's list.
 	Registered bool
-	// Devices is the number of devices in kubelet's list, and Healthy how many of them
-	// are healthy.
+	// Devices is the number of devices in kubelet's list, and Healthy the number of healthy ones.
 	Devices, Healthy int
 }
 
@@ -169,7 +166,7 @@ type Interposer struct {
 	resources map[string]*resource // by name; guarded by mu
 }
 
-// New makes an interposer; Run serves it.
+// New returns an interposer, which Run serves.
 func New(cfg Config, s Steering, clk clock.WithTicker) (*Interposer, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -193,7 +190,7 @@ func New(cfg Config, s Steering, clk clock.WithTicker) (*Interposer, error) {
 	return i, nil
 }
 
-// kubeletSocketName is the name of kubelet's socket, and of our own in RegistryDir.
+// kubeletSocketName is the name of kubelet's socket, and of the agent's own in RegistryDir.
 const kubeletSocketName = "kubelet.sock"
 
 // Run serves until ctx ends. It may be called once.
@@ -231,8 +228,7 @@ func (i *Interposer) Run(ctx context.Context) error {
 	}
 }
 
-// adopted sets in as the inner plugin of its resource, and starts to serve the resource
-// if it is new.
+// adopted makes in the inner plugin of its resource, and starts to serve the resource if it is new.
 func (i *Interposer) adopted(ctx context.Context, in *inner, group *sync.WaitGroup) error {
 	i.mu.Lock()
 	r, known := i.resources[in.resource]
@@ -252,8 +248,8 @@ func (i *Interposer) adopted(ctx context.Context, in *inner, group *sync.WaitGro
 	return nil
 }
 
-// keepRegistry makes the registry's socket again if it was removed, or if an inner
-// plugin is away that may be waiting for a new socket.
+// keepRegistry recreates the registry's socket if it was removed, or if an inner plugin is away that may
+// be waiting for a new socket.
 func (i *Interposer) keepRegistry(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	watcher := deviceplugin.NewWatcher(logger, i.registry.Path())
@@ -275,9 +271,8 @@ func (i *Interposer) keepRegistry(ctx context.Context) {
 	}
 }
 
-// nudge reports whether a plugin has been away so long that it should be made to
-// register. It does so once for each time that the plugin goes away: all other plugins
-// register again too, and that has a cost.
+// nudge reports whether a plugin has been away so long that it should be made to register. It returns
+// true once for each absence: all other plugins register again too, and that has a cost.
 func (i *Interposer) nudge() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -288,7 +283,7 @@ func (i *Interposer) nudge() bool {
 	return due
 }
 
-// removeStale removes sockets that an earlier run of the agent left behind.
+// removeStale removes the sockets of an earlier run of the agent.
 func removeStale(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

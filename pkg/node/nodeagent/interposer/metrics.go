@@ -38,7 +38,7 @@ type metrics struct {
 	registrations *prometheus.CounterVec
 
 	mu  sync.Mutex
-	max map[string]time.Duration // rpc and part -> the longest seen; guarded by mu
+	max map[string]time.Duration // longest time by rpc and part; guarded by mu
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -46,8 +46,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "nvtopo", Subsystem: "agent", Name: "rpc_seconds",
 			Help: "Time of kubelet's calls: own is ours, inner the device plugin's, waiting for it included.",
-			// From 100 µs, an answer from memory, to 3.3 s, a plugin that reads its
-			// hardware. The bucket of 50 ms is the target for our own answers.
+			// From 100 µs, a response from memory, to 3.3 s, a plugin that reads its hardware. The bucket of 50 ms
+			// is the target for the agent's own responses.
 			Buckets: slices.Insert(prometheus.ExponentialBuckets(0.0001, 2, 16), 9, 0.05),
 		}, []string{"rpc", "part"}),
 		slowest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -89,7 +89,7 @@ func (m *metrics) observe(rpc, part string, d time.Duration) {
 	}
 }
 
-// stopwatch splits the time of one call.
+// stopwatch splits the time of one call between the agent and the inner plugin.
 type stopwatch struct {
 	metrics *metrics
 	rpc     string
@@ -98,14 +98,14 @@ type stopwatch struct {
 
 	mu        sync.Mutex
 	innerTime time.Duration // guarded by mu
-	asked     bool          // the inner plugin was asked; guarded by mu
+	asked     bool          // the inner plugin was called; guarded by mu
 }
 
 func (m *metrics) start(rpc string, clk clock.PassiveClock) *stopwatch {
 	return &stopwatch{metrics: m, rpc: rpc, clk: clk, began: clk.Now()}
 }
 
-// inner starts to count time as the plugin's, until stop is called.
+// inner starts to measure time as the plugin's, until stop is called.
 func (w *stopwatch) inner() (stop func()) {
 	began := w.clk.Now()
 	return func() {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// check says what is wrong with an answer. If an answer is short or has an invalid id,
-// kubelet silently takes devices of its own choice instead.
+// check returns an error if ids do not satisfy the request. With too few ids or an invalid one, kubelet
+// silently takes devices of its own choice instead.
 func (q Question) check(ids []string) error {
 	got := sets.New(ids...)
 	must := sets.New(q.MustInclude...)
@@ -27,7 +27,7 @@ func (q Question) check(ids []string) error {
 	return nil
 }
 
-// answerable says why no answer to the question is possible, or returns nil.
+// answerable returns an error if no set of ids can satisfy the request.
 func (q Question) answerable() error {
 	must := sets.New(q.MustInclude...)
 	all := sets.New(q.Available...).Union(must)

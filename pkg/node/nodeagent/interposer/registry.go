@@ -26,7 +26,7 @@ type registry struct {
 	i *Interposer
 }
 
-// Register connects to the plugin before it answers, as kubelet does.
+// Register connects to the plugin before it responds, as kubelet does.
 func (s *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
 	err := s.i.register(ctx, req)
 	s.i.metrics.registered(sideInner, err)
@@ -62,10 +62,10 @@ func (i *Interposer) register(ctx context.Context, req *pluginapi.RegisterReques
 	return status.Error(codes.Unavailable, "the node agent is stopping")
 }
 
-// endpointPaths returns where the socket of a registration can be. Kubelet joins its
-// own directory and the endpoint, and so do plugins that know only that directory.
-// Plugins whose mount replaces the whole directory serve beside our registry. A path
-// outside of both directories must be absolute and in its shortest form.
+// endpointPaths returns the possible paths of a registration's socket. Kubelet joins its own directory
+// and the endpoint, and so do plugins that know only that directory. Plugins whose mount replaces the
+// whole directory serve beside the agent's registry. A path outside of both directories must be absolute
+// and in its shortest form.
 func (c Config) endpointPaths(endpoint string) ([]string, error) {
 	var paths []string
 	switch {

@@ -22,9 +22,9 @@ import (
 // resource is one extended resource: an inner plugin that comes and goes, and a
 // permanent endpoint that kubelet sees.
 //
-//	attach ─► (first list) fed ─► (stream ends) held ─► (Hold) expired
-//	             ▲                      │                   │
-//	             └───── attach, list ───┴───────────────────┘
+// attach ─► (first list) fed ─► (stream ends) held ─► (Hold) expired
+//              ▲                      │                   │
+//              └───── attach, list ───┴───────────────────┘
 type resource struct {
 	name     string
 	cfg      Config
@@ -33,20 +33,19 @@ type resource struct {
 	metrics  *metrics
 	endpoint *deviceplugin.Endpoint
 
-	// publishing keeps lists in order: Steering and kubelet see them in the order they
-	// came.
+	// publishing serializes publish: Steering and kubelet receive the lists in the order of their arrival.
 	publishing sync.Mutex
 
 	mu       sync.Mutex
 	inner    *inner              // nil while the plugin is away; guarded by mu
 	attached chan struct{}       // closed and replaced when inner is set; guarded by mu
-	devices  []*pluginapi.Device // the list kubelet has; guarded by mu
+	devices  []*pluginapi.Device // the list that kubelet has; guarded by mu
 	fed      bool                // devices came from the current plugin; guarded by mu
 	resumed  chan struct{}       // closed when fed becomes true; guarded by mu
 	lost     time.Time           // when fed became false; guarded by mu
-	nudged   bool                // nudge reported it since lost; guarded by mu
-	// innerPreStart says that the plugin wants PreStartContainer, or wanted it when
-	// last seen; guarded by mu.
+	nudged   bool                // nudge returned true since lost; guarded by mu
+	// innerPreStart is set if the plugin requires PreStartContainer, or did when last connected; guarded by
+	// mu.
 	innerPreStart bool
 }
 
@@ -73,11 +72,10 @@ func (i *Interposer) newResource(name string) (*resource, error) {
 	return r, nil
 }
 
-// attach replaces the resource's plugin by the registration in. The old list stays
-// until the new plugin sends its own. The connection to the old plugin is closed only
-// if the endpoint is the same. A plugin with another endpoint is another process.
-// Kubelet leaves such a plugin alone, and so do we: otherwise it could take the end of
-// its stream as a reason to register again.
+// attach replaces the resource's plugin by the registration in. The old list stays until the new plugin
+// sends its own. The connection to the old plugin is closed only if the endpoint is the same. A plugin
+// with another endpoint is another process. Kubelet leaves such a plugin alone, and so does the agent:
+// otherwise it could take the end of its stream as a reason to register again.
 func (r *resource) attach(ctx context.Context, in *inner) {
 	r.mu.Lock()
 	old := r.inner
@@ -96,8 +94,7 @@ func (r *resource) attach(ctx context.Context, in *inner) {
 	r.endpoint.SetOptions(options)
 }
 
-// follow passes on the lists of in until its stream ends, and then holds the last list
-// for a while.
+// follow publishes the lists of in until its stream ends, and then holds the last list for a while.
 func (r *resource) follow(ctx context.Context, in *inner) {
 	err := r.receive(ctx, in)
 	in.close()
@@ -109,7 +106,7 @@ func (r *resource) follow(ctx context.Context, in *inner) {
 	if current {
 		r.inner = nil
 	}
-	hold := current && r.fed // else it is held already, or there is no list to hold
+	hold := current && r.fed // else it is held already, or no list exists to hold
 	if hold {
 		r.fed, r.lost, r.nudged = false, r.clk.Now(), false
 		r.resumed = make(chan struct{})
@@ -151,8 +148,8 @@ func (r *resource) receive(ctx context.Context, in *inner) error {
 	}
 }
 
-// hold waits until a plugin has registered again and sent a list. If none comes in
-// time, all devices become unhealthy.
+// hold waits until a plugin has registered again and sent a list. If none comes within Config.Hold, all
+// devices become unhealthy.
 func (r *resource) hold(ctx context.Context, resumed <-chan struct{}) {
 	timer := r.clk.NewTimer(r.cfg.Hold)
 	defer timer.Stop()
@@ -175,8 +172,7 @@ func (r *resource) hold(ctx context.Context, resumed <-chan struct{}) {
 	}
 }
 
-// publish makes devices the list, unless still, which is called under mu, returns
-// false.
+// publish sends devices to Steering and kubelet, unless still, which is called under mu, returns false.
 func (r *resource) publish(ctx context.Context, devices []*pluginapi.Device, still func() bool) bool {
 	if r.cfg.StripNUMA {
 		devices = withoutNUMA(devices)
@@ -201,7 +197,7 @@ func (r *resource) publish(ctx context.Context, devices []*pluginapi.Device, sti
 	return true
 }
 
-// logChange logs which devices a new list lacks: kubelet does not log when a device
+// logChange logs the devices that are missing from a new list: kubelet does not log when a device
 // disappears.
 func (r *resource) logChange(ctx context.Context, before []*pluginapi.Device, now map[string]bool) {
 	gone := sets.New[string]()
@@ -226,8 +222,7 @@ func withoutNUMA(devices []*pluginapi.Device) []*pluginapi.Device {
 	return out
 }
 
-// nudge reports that the plugin has been away for nudgeAfter, once each time it is
-// away.
+// nudge reports whether the plugin has been away for nudgeAfter; it returns true once for each absence.
 func (r *resource) nudge(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// GetPreferredAllocation returns the devices that Steering decides on.
+// GetPreferredAllocation returns the devices that Steering chooses.
 func (r *resource) GetPreferredAllocation(ctx context.Context, req *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
 	watch := r.metrics.start(rpcPreferred, r.clk)
 	defer watch.stop()
@@ -44,8 +44,8 @@ func (r *resource) GetPreferredAllocation(ctx context.Context, req *pluginapi.Pr
 	return out, nil
 }
 
-// innerPreference returns the function that asks the inner plugin, or nil if it has no
-// preference.
+// innerPreference returns a function that requests the inner plugin's preferred devices, or nil if the
+// plugin has no preference.
 func (r *resource) innerPreference(watch *stopwatch) func(context.Context, Question) ([]string, error) {
 	r.mu.Lock()
 	in := r.inner
@@ -65,7 +65,7 @@ func (r *resource) innerPreference(watch *stopwatch) func(context.Context, Quest
 	}
 }
 
-// Allocate asks Steering first and then passes the request on unchanged.
+// Allocate calls Steering first and then forwards the request unchanged.
 func (r *resource) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	watch := r.metrics.start(rpcAllocate, r.clk)
 	defer watch.stop()
@@ -91,8 +91,7 @@ func (r *resource) Allocate(ctx context.Context, req *pluginapi.AllocateRequest)
 	return resp, nil
 }
 
-// PreStartContainer asks Steering in strict mode, and the plugin if it wants to be
-// asked.
+// PreStartContainer calls Steering in strict mode, and the plugin if it requires the call.
 func (r *resource) PreStartContainer(ctx context.Context, req *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
 	watch := r.metrics.start(rpcPreStart, r.clk)
 	defer watch.stop()
@@ -117,10 +116,9 @@ func (r *resource) PreStartContainer(ctx context.Context, req *pluginapi.PreStar
 	})
 }
 
-// callInner calls the inner plugin. If the plugin is away, or its connection breaks
-// during the call, callInner waits for it until own ends and asks again: kubelet never
-// admits a refused pod again, so a short wait saves the pod. Kubelet also asks twice
-// when it has lost an answer.
+// callInner calls the inner plugin. If the plugin is away, or its connection breaks during the call,
+// callInner waits for it until own ends and calls again: kubelet never admits a rejected pod again, so a
+// short wait saves the pod. Kubelet also repeats a call when it has lost a response.
 func callInner[T any](ctx, own context.Context, r *resource, watch *stopwatch, call func(context.Context, *inner) (T, error)) (T, error) {
 	var none T
 	var last error
@@ -143,15 +141,15 @@ func callInner[T any](ctx, own context.Context, r *resource, watch *stopwatch, c
 	}
 }
 
-// disconnected reports whether a call failed because the plugin's connection broke, or
-// because we closed it after its stream ended.
+// disconnected reports whether a call failed because the plugin's connection broke, or because the agent
+// closed it after its stream ended.
 func disconnected(ctx context.Context, err error) bool {
 	code := status.Code(err)
 	return code == codes.Unavailable || code == codes.Canceled && ctx.Err() == nil
 }
 
-// await returns the inner plugin as soon as there is one other than tried. The wait
-// counts as the plugin's time, not ours.
+// await returns the inner plugin as soon as one other than tried is attached. The wait is measured as the
+// plugin's time, not the agent's.
 func (r *resource) await(ctx context.Context, watch *stopwatch, tried *inner) (*inner, error) {
 	stop := watch.inner()
 	defer stop()
@@ -170,8 +168,7 @@ func (r *resource) await(ctx context.Context, watch *stopwatch, tried *inner) (*
 	}
 }
 
-// within runs decide with a soft deadline. It returns when ctx ends, even if decide does
-// not.
+// within runs decide with the deadline budget. It returns when ctx ends, even if decide does not.
 func within[T any](ctx context.Context, budget time.Duration, decide func(context.Context) (T, error)) (T, error) {
 	soft, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
@@ -193,7 +190,7 @@ func within[T any](ctx context.Context, budget time.Duration, decide func(contex
 	}
 }
 
-// refusal is the error that kubelet shows in the pod's status.
+// refusal converts err to the error that kubelet shows in the pod's status.
 func refusal(err error) error {
 	switch s, ok := status.FromError(err); {
 	case ok:

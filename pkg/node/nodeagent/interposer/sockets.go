@@ -10,8 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/deviceplugin"
 )
 
-// socketPath returns the socket that serves the resource to kubelet. If the path would
-// be too long for a socket, a hash replaces the name.
+// socketPath returns the path of the socket that serves the resource to kubelet. If the path would be too
+// long for a socket, a hash replaces the name.
 func socketPath(dir, resource string) string {
 	path := filepath.Join(dir, socketPrefix+deviceplugin.SocketName(resource)+".sock")
 	if len(path) <= deviceplugin.MaxSocketPath {

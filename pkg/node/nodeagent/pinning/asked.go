@@ -12,26 +12,26 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/visible"
 )
 
-// How a container asks the NVIDIA container toolkit or CDI for devices.
+// Forms in which a container requests devices from the NVIDIA container toolkit or CDI.
 const (
 	cdiAnnotations = "cdi.k8s.io/"
 	deviceMounts   = visible.DeviceMounts
 	nullDevice     = "/dev/null"
 )
 
-// The ways of asking, as they are reported.
+// Names of the forms in reports.
 const (
 	byMounts     = "mounts below " + deviceMounts
 	byAnnotation = "CDI annotations"
 	byCDI        = "CDI devices"
 )
 
-// wish is what a container asks for: device names as it wrote them, without the vendor
-// of a CDI name.
+// wish is a container's device request: device names as the container wrote them, without the vendor of a
+// CDI name.
 type wish struct {
 	all   bool
 	names []string
-	ways  []string // how it asks
+	ways  []string // forms of the request
 }
 
 func (w *wish) empty() bool { return !w.all && len(w.names) == 0 }
@@ -49,9 +49,9 @@ func (w *wish) add(way string, names ...string) {
 	}
 }
 
-// askedFor reads a container as the toolkit would. Annotations win over the
-// environment. Mounts count as well, because a setting of the node decides whether the
-// toolkit prefers them.
+// askedFor reads a container's device request as the toolkit would. Annotations take precedence over the
+// environment. Mounts are included as well, because a setting of the node decides whether the toolkit
+// prefers them.
 func askedFor(c *api.Container) *wish {
 	w := &wish{}
 	for name, value := range c.GetAnnotations() {
@@ -77,7 +77,8 @@ func askedFor(c *api.Container) *wish {
 	return w
 }
 
-// mounted reads one mount: /dev/null, mounted at a path that ends in the device's name.
+// mounted returns the devices that one mount requests: /dev/null, mounted at a path that ends in the
+// device's name.
 func mounted(m *api.Mount) []string {
 	if path.Clean(m.GetSource()) != nullDevice {
 		return nil

@@ -23,13 +23,13 @@ const (
 	ReasonCPUManagerStatic   = "CPUManagerStatic"
 )
 
-// conditionPoll is how often the condition is compared with kubelet's configuration.
+// conditionPoll is the period of comparing the condition with kubelet's configuration.
 const conditionPoll = 10 * time.Second
 
 // link is the state of the connection to the runtime.
 type link struct {
 	up  bool
-	err error // why it is down, nil before the first attempt
+	err error // cause of the disconnection, nil before the first attempt
 }
 
 // Off returns the condition of an agent that does not pin.
@@ -37,7 +37,8 @@ func Off() metav1.Condition {
 	return condition(metav1.ConditionFalse, ReasonOff, "the agent does not confine containers (--nri=pin does)")
 }
 
-// Condition says whether GPU containers are confined now, and if not, why.
+// Condition returns the Pinned condition: whether GPU containers are confined now, and if not, the
+// reason.
 func (p *Plugin) Condition() metav1.Condition {
 	p.mu.Lock()
 	l := p.link
@@ -71,7 +72,7 @@ func condition(status metav1.ConditionStatus, reason, message string) metav1.Con
 	return metav1.Condition{Type: v1alpha1.ConditionPinned, Status: status, Reason: reason, Message: message}
 }
 
-// connected notes that the runtime has sent its containers.
+// connected records that the runtime has sent its containers.
 func (p *Plugin) connected() { p.note(link{up: true}) }
 
 func (p *Plugin) note(l link) {

@@ -20,45 +20,44 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// Mode says what the plugin does.
+// Mode selects the plugin's actions.
 type Mode string
 
-// The modes.
+// Values of Mode.
 const (
-	// Report reports containers that ask for GPUs they were not given.
+	// Report reports containers that request GPUs that they were not given.
 	Report Mode = "report"
 	// Pin does the same, and also confines containers to their GPUs' NUMA nodes.
 	Pin Mode = "pin"
 )
 
-// Config connects the plugin with the rest of the agent. The runtime waits while the
-// functions run, so they must not block.
+// Config connects the plugin with the rest of the agent. The runtime waits while the functions run, so
+// they must not block.
 type Config struct {
 	Node   string
 	Socket string // the runtime's NRI socket, /var/run/nri/nri.sock
 	Mode   Mode
-	// SysfsRoot is where the host's sysfs is mounted.
+	// SysfsRoot is the mount point of the host's sysfs.
 	SysfsRoot string
-	// Records reads kubelet's current record. Nobody changes the result.
+	// Records returns kubelet's current records. The result is not changed.
 	Records func() ([]kubelet.Record, error)
 	// Topology returns the node's graph, or nil while it is unknown.
 	Topology func() *v1alpha1.NodeGPUTopology
-	// Kubelet returns how kubelet is configured, or nil while that is unknown.
+	// Kubelet returns kubelet's settings, or nil while they are unknown.
 	Kubelet func() *v1alpha1.Kubelet
-	// Allocation returns the scheduler's choice for a pod, or nil if there is none that
-	// is valid on this node.
+	// Allocation returns a pod's allocation, or nil if it has none that is valid on this node.
 	Allocation func(uid types.UID) *allocation.Allocation
-	// Changed is called when an answer of CPUs has changed.
+	// Changed is called when a result of CPUs has changed.
 	Changed func()
-	// Escaped is called for each container that asks for GPUs it was not given.
+	// Escaped is called for each container that requests GPUs that it was not given.
 	Escaped func(Escape)
-	// Misbound is called for each container whose environment binds threads to CPUs that it may not use. what
-	// says which.
+	// Misbound is called for each container whose environment binds threads to CPUs that it may not use;
+	// what describes them.
 	Misbound func(uid types.UID, container, what string)
-	// Exempt lists namespaces whose containers may ask for any GPU: device plugins,
-	// monitoring and the GPU operator need to ask for all.
+	// Exempt lists namespaces whose containers may request any GPU: device plugins, monitoring and the GPU
+	// operator must request all.
 	Exempt []string
-	// Pinned is called with every change of the condition Pinned, from Run's goroutine.
+	// Pinned is called with every change of the Pinned condition, from Run's goroutine.
 	Pinned func(metav1.Condition)
 }
 
@@ -66,10 +65,10 @@ type Config struct {
 type Plugin struct {
 	cfg Config
 	clk clock.WithTicker
-	// answer is the time for one answer: budget, except in tests that a slow machine must not end.
+	// answer is the time limit of one answer: budget, except in tests that a slow machine must not end.
 	answer time.Duration
 	host   host
-	poke   chan struct{} // makes watchCondition look again
+	poke   chan struct{} // makes watchCondition check again
 
 	mu   sync.Mutex
 	link link                // guarded by mu
@@ -77,19 +76,19 @@ type Plugin struct {
 	said map[string]struct{} // messages that are logged only once; guarded by mu
 }
 
-// key names a container of a pod. It stays the same over restarts.
+// key identifies a container of a pod across its restarts.
 type key struct {
 	uid  types.UID
 	name string
 }
 
-// confinement is what one run of a container is confined to.
+// confinement is the CPUs of one run of a container.
 type confinement struct {
 	id   string // the runtime's id of the container
 	cpus string
 }
 
-// New checks the configuration; nothing runs before Run.
+// New returns a plugin, or an error if cfg is incomplete; Run starts it.
 func New(cfg Config, clk clock.WithTicker) (*Plugin, error) {
 	switch {
 	case cfg.Node == "" || cfg.Socket == "" || cfg.SysfsRoot == "":
@@ -118,8 +117,8 @@ func New(cfg Config, clk clock.WithTicker) (*Plugin, error) {
 	}, nil
 }
 
-// CPUs returns the CPUs that this plugin confined the running container to, in the
-// kernel's list format, or "" if it did not.
+// CPUs returns the CPUs that this plugin confined the running container to, in the kernel's list format,
+// or "" if it did not.
 func (p *Plugin) CPUs(uid types.UID, container string) string {
 	if k := p.cfg.Kubelet(); k == nil || k.CPUManagerPolicy != kubeletconf.CPUPolicyNone {
 		return ""
@@ -129,8 +128,8 @@ func (p *Plugin) CPUs(uid types.UID, container string) string {
 	return p.set[key{uid, container}].cpus
 }
 
-// canonical returns a list in the kernel's format in the form that the custom resource
-// wants, or "" if it is not a list.
+// canonical converts a list in the kernel's format to the form that the NodeGPUTopology's schema
+// requires, or returns "" if it is not a list.
 func canonical(list string) string {
 	cpus, err := nvtopo.ParseCPUList(list)
 	if err != nil {

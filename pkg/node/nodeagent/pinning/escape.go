@@ -15,20 +15,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/visible"
 )
 
-// maxNamed is how many devices a report names; a report becomes an event.
+// maxNamed is the largest number of devices listed in a report; a report becomes an event.
 const maxNamed = 8
 
-// Escape is a container that asks for GPUs that kubelet did not give it.
+// Escape is a container that requests GPUs that kubelet did not give it.
 type Escape struct {
 	PodUID         types.UID
 	Namespace, Pod string
 	Container      string
 	Asked          []string // UUIDs if known, else as written; "all" if the node's GPUs are not known
-	Given          []string // what kubelet recorded
-	Ways           []string // how it asks
+	Given          []string // ids in kubelet's record
+	Ways           []string // forms of the request
 }
 
-// String returns one sentence about it.
+// String returns one sentence about the request.
 func (e Escape) String() string {
 	given := "none"
 	if len(e.Given) > 0 {
@@ -44,9 +44,8 @@ func short(names []string) string {
 	return strings.Join(names[:maxNamed], ", ") + " and " + strconv.Itoa(len(names)-maxNamed) + " more"
 }
 
-// judge compares what a container asks for with what kubelet gave it. The container has
-// escaped if it certainly asks for a device that it was not given, or for any device if
-// it was given none.
+// judge compares a container's request with kubelet's records. The container has escaped if it certainly
+// requests a device that it was not given, or any device if it was given none.
 func judge(w *wish, held []kubelet.Record, t *v1alpha1.NodeGPUTopology) (asked, given []string, escaped bool) {
 	for _, r := range held {
 		for _, id := range r.IDs {

@@ -13,13 +13,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// host reads the machine's current state. It is read for every container, because CPUs
+// host reads the machine's CPUs and memory nodes from sysfs. It is read for every container, because CPUs
 // and memory can go offline.
 type host struct{ root string }
 
-// online returns the online CPUs without those that isolcpus keeps from the kernel's
-// scheduler. Without a cpuset no container runs on isolated CPUs; naming one in a
-// cpuset would put the container there.
+// online returns the online CPUs without those that isolcpus keeps from the kernel's scheduler. Without a
+// cpuset no container runs on isolated CPUs; a cpuset with an isolated CPU would put the container there.
 func (h host) online() (nvtopo.CPUSet, error) {
 	online, err := h.list("devices/system/cpu/online")
 	if err != nil {
@@ -32,8 +31,8 @@ func (h host) online() (nvtopo.CPUSet, error) {
 	return online.Minus(isolated), nil
 }
 
-// memory returns the NUMA nodes that have memory. The kernel refuses a cpuset with any
-// other node, and then the container fails.
+// memory returns the NUMA nodes that have memory. The kernel rejects a cpuset with any other node, and
+// then the container fails.
 func (h host) memory() (nvtopo.CPUSet, error) { return h.list("devices/system/node/has_memory") }
 
 func (h host) list(file string) (nvtopo.CPUSet, error) {

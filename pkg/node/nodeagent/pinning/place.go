@@ -17,29 +17,29 @@ import (
 // replicaMark separates a GPU's UUID from the number of its replica.
 const replicaMark = "::"
 
-// question is everything that decides where a container belongs.
+// question holds all inputs to the choice of a container's CPUs and memory nodes.
 type question struct {
 	spec       *v1alpha1.NodeGPUTopologySpec
 	held       []kubelet.Record       // the records of this container
 	container  string                 // its name
-	allocation *allocation.Allocation // the scheduler's choice, nil if none
+	allocation *allocation.Allocation // nil if the pod has none
 	reserved   nvtopo.CPUSet          // CPUs that are not for pods
 	online     nvtopo.CPUSet
 	memory     nvtopo.CPUSet // NUMA nodes that have memory
 	wantCPUs   int           // CPUs that the container requests, rounded up
-	limit      int64         // its memory limit in bytes, 0 if none
+	limit      int64         // memory limit in bytes, 0 if none
 }
 
-// place is where a container belongs. If CPUs or mems are empty, they stay unchanged.
+// place is the confinement of a container. Empty CPUs or mems stay unchanged.
 type place struct {
 	cpus, mems nvtopo.CPUSet
-	noMems     string // why mems stay unchanged
+	noMems     string // reason why mems stay unchanged
 }
 
-// errNoGPUs says that the container holds none of the GPUs in the graph.
+// errNoGPUs means that the container holds none of the GPUs in the graph.
 var errNoGPUs = errors.New("holds no GPU of the graph")
 
-// where answers a question. On an error the container is left alone.
+// where returns the place of the container. On an error the container is left alone.
 func (q *question) where() (place, error) {
 	nodes, err := q.numaNodes()
 	if err != nil {
@@ -73,8 +73,8 @@ func (q *question) where() (place, error) {
 	return p, nil
 }
 
-// noMems says why memory should be left alone, or "". If the limit of a container is
-// more than its NUMA nodes have, it would be killed below its limit.
+// noMems returns the reason why memory must stay unconfined, or "". A container whose limit exceeds the
+// memory of its NUMA nodes would be killed below its limit.
 func (q *question) noMems(nodes, mems nvtopo.CPUSet) string {
 	if len(mems) == 0 {
 		return fmt.Sprintf("none of NUMA nodes %s has memory on this machine, only %s has", nodes, q.memory)
@@ -96,9 +96,8 @@ func (q *question) noMems(nodes, mems nvtopo.CPUSet) string {
 	return ""
 }
 
-// numaNodes returns the nodes of the container's GPUs, or an error if one is unknown:
-// confining a container to the nodes of half its GPUs would be worse than not confining
-// it.
+// numaNodes returns the NUMA nodes of the container's GPUs, or an error if one is unknown: confining a
+// container to the nodes of half its GPUs would be worse than not confining it.
 func (q *question) numaNodes() (nvtopo.CPUSet, error) {
 	var nodes []int
 	for _, r := range q.held {
@@ -123,13 +122,13 @@ func (q *question) numaNodes() (nvtopo.CPUSet, error) {
 	return nvtopo.NewCPUSet(nodes...), nil
 }
 
-// counts reports whether the graph's GPUs are counted under the resource.
+// counts reports whether GPUs of the graph belong to the resource.
 func (q *question) counts(resource string) bool {
 	return slices.ContainsFunc(q.spec.GPUs, func(g v1alpha1.GPU) bool { return resourceOf(&g) == resource })
 }
 
-// chosen returns the annotated CPUs if the container has exactly the GPUs that the
-// scheduler chose for it. With other GPUs the annotated CPUs have no meaning.
+// chosen returns the annotated CPUs if the container has exactly the GPUs that the scheduler chose for
+// it. With other GPUs the annotated CPUs have no meaning.
 func (q *question) chosen() nvtopo.CPUSet {
 	if q.allocation == nil {
 		return nil
@@ -147,7 +146,7 @@ func (q *question) chosen() nvtopo.CPUSet {
 	}
 	cpus, err := nvtopo.ParseCPUList(q.allocation.CPUSet)
 	if err != nil {
-		return nil // allocation.Parse refuses such an annotation
+		return nil // allocation.Parse rejects such an annotation
 	}
 	return cpus
 }

@@ -19,13 +19,13 @@ import (
 
 const (
 	pluginName = "nvtopo"
-	// pluginIndex makes the runtime ask this plugin last, so that it sees what others
-	// have set: if two plugins set the same thing, the container is not created.
+	// pluginIndex makes the runtime call this plugin last, so that it sees the settings of others: if two
+	// plugins set the same field, the container is not created.
 	pluginIndex = "99"
 	// registration is the time limit for connecting and registering; the runtime's own
 	// limit is 5 s.
 	registration = 10 * time.Second
-	// giveUp is how long a registration that was cancelled may take to end by itself.
+	// giveUp is how long a cancelled registration may take to end by itself.
 	giveUp = time.Second
 	// Attempts to connect are firstRetry apart, doubling to lastRetry. After a
 	// connection that lasted for lastRetry, the delays start over.
@@ -38,8 +38,8 @@ var (
 	errGivenUp        = errors.New("the connection was given up")
 )
 
-// Run stays connected to the runtime until ctx ends, and then returns nil. It is no
-// error if the runtime is away, restarts or has NRI switched off.
+// Run stays connected to the runtime until ctx ends, and then returns nil. An absent or restarting
+// runtime, or one with NRI disabled, is not an error.
 func (p *Plugin) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithName("nri")
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
@@ -73,7 +73,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	}
 }
 
-// connect serves one connection until the connection or ctx ends; the error says why.
+// connect serves one connection until the connection or ctx ends, and returns the reason.
 func (p *Plugin) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -100,9 +100,9 @@ func (p *Plugin) connect(ctx context.Context) error {
 	}
 }
 
-// start registers. After that the library waits for the runtime's Configure, without a
-// limit. If it does not come, cancel makes the session's Configure fail, and our own
-// call of it ends the wait.
+// start registers the plugin. After that the library waits for the runtime's Configure, without a limit.
+// If it does not come, cancel makes the session's Configure fail, and start's own call of it ends the
+// wait.
 func (p *Plugin) start(ctx context.Context, cancel context.CancelFunc, st stub.Stub, log *stubLogger) error {
 	started := make(chan error, 1)
 	go func() { started <- st.Start(ctx) }()
@@ -129,7 +129,7 @@ func (p *Plugin) start(ctx context.Context, cancel context.CancelFunc, st stub.S
 	return fmt.Errorf("no answer from the runtime within %v", registration)
 }
 
-// endsSoon waits a moment for a cancelled registration to end.
+// endsSoon waits up to giveUp for a cancelled registration to end.
 func (p *Plugin) endsSoon(started <-chan error) (bool, error) {
 	timer := p.clk.NewTimer(giveUp)
 	defer timer.Stop()
@@ -141,12 +141,11 @@ func (p *Plugin) endsSoon(started <-chan error) (bool, error) {
 	}
 }
 
-// stubLogger passes the library's log on at high verbosity: we log what matters
-// ourselves.
+// stubLogger forwards the library's log at high verbosity: the agent logs the important events itself.
 type stubLogger struct {
 	to klog.Logger
-	// lines counts the logged lines. Reading it orders our memory accesses after the
-	// library's, which logs after it has set its fields.
+	// lines counts the logged lines. Reading it orders the agent's memory accesses after the library's,
+	// which logs after it has set its fields.
 	lines atomic.Int64
 }
 

@@ -21,11 +21,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// budget is the time for one answer. The runtime waits two seconds; then it goes on
-// without the plugin and disconnects it.
+// budget is the time limit of one answer. The runtime waits two seconds; then it continues without the
+// plugin and disconnects it.
 const budget = time.Second
 
-// Labels that kubelet sets; used if the runtime has other names for pod or container.
+// Labels that kubelet sets; used if the runtime has other names for the pod or container.
 const (
 	podUIDLabel        = "io.kubernetes.pod.uid"
 	containerNameLabel = "io.kubernetes.container.name"
@@ -38,8 +38,7 @@ type session struct {
 	logger klog.Logger
 }
 
-// Configure is the runtime's first call. It also ends a registration that is given up,
-// see start.
+// Configure is the runtime's first call. It also ends a registration that was given up, see start.
 func (s *session) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
 	select {
 	case <-s.done:
@@ -50,8 +49,8 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 	return 0, nil // all events that session has methods for
 }
 
-// Synchronize reads what the existing containers are confined to. After a restart of
-// the agent this is the only source.
+// Synchronize reads the confinement of the existing containers. After a restart of the agent this is the
+// only source.
 func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	sandboxes := make(map[string]*api.PodSandbox, len(pods))
 	for _, p := range pods {
@@ -132,7 +131,7 @@ func (s *session) RemoveContainer(_ context.Context, pod *api.PodSandbox, c *api
 	return nil
 }
 
-// forget drops what is known of a container; an empty id means any run of it.
+// forget deletes the confinement of a container; an empty id means any run of it.
 func (p *Plugin) forget(k key, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,8 +140,7 @@ func (p *Plugin) forget(k key, id string) {
 	}
 }
 
-// decide returns where a container belongs. If the place has no CPUs, the container is
-// left alone.
+// decide returns the place of a container. If the place has no CPUs, the container is left alone.
 func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
 	k := keyOf(pod, c)
 	logger := s.logger.WithValues("pod", klog.KRef(pod.GetNamespace(), pod.GetName()), "podUID", k.uid, "container", k.name)
@@ -186,8 +184,7 @@ func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
 	return at
 }
 
-// records returns kubelet's record. It is empty before kubelet has given out its first
-// device.
+// records returns kubelet's records; none before kubelet has allocated its first device.
 func (p *Plugin) records() ([]kubelet.Record, error) {
 	records, err := p.cfg.Records()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -196,7 +193,7 @@ func (p *Plugin) records() ([]kubelet.Record, error) {
 	return records, err
 }
 
-// ask adds the host's current state to a question and answers it.
+// ask adds the host's current state to a question and returns the place.
 func (s *session) ask(q *question, reserved string) (at place, err error) {
 	if q.reserved, err = nvtopo.ParseCPUList(reserved); err != nil {
 		return place{}, err
@@ -210,8 +207,8 @@ func (s *session) ask(q *question, reserved string) (at place, err error) {
 	return q.where()
 }
 
-// allocation returns the scheduler's choice as the agent's watch knows it, with
-// corrections included, or else as the pod had it when its sandbox was created.
+// allocation returns the allocation from the agent's watch, with corrections included, or else the pod's
+// annotation when its sandbox was created.
 func (p *Plugin) allocation(pod *api.PodSandbox, uid types.UID) *allocation.Allocation {
 	if a := p.cfg.Allocation(uid); a != nil {
 		return a
@@ -223,7 +220,7 @@ func (p *Plugin) allocation(pod *api.PodSandbox, uid types.UID) *allocation.Allo
 	return a
 }
 
-// inspect reports a container that asks for more than it was given.
+// inspect reports a container that requests more GPUs than it was given.
 func (p *Plugin) inspect(pod *api.PodSandbox, c *api.Container, held []kubelet.Record) {
 	if slices.Contains(p.cfg.Exempt, pod.GetNamespace()) {
 		return
@@ -239,12 +236,11 @@ func (p *Plugin) inspect(pod *api.PodSandbox, c *api.Container, held []kubelet.R
 	})
 }
 
-// checkBinding reports a container whose environment binds threads to CPUs beyond those that it is confined to,
-// if it is.
+// checkBinding reports a container whose environment binds threads to CPUs outside its confinement.
 func (p *Plugin) checkBinding(k key, c *api.Container, confined string) {
 	cpus, err := nvtopo.ParseCPUList(confined)
 	if err != nil || len(cpus) == 0 {
-		return // the runtime's own list, which it reads itself
+		return // the runtime's own list, which it parses itself
 	}
 	if what := openmp.Outside(c.GetEnv(), cpus); what != "" {
 		p.cfg.Misbound(k.uid, k.name, what)
@@ -262,8 +258,8 @@ func (p *Plugin) once(message string, logger klog.Logger) {
 	}
 }
 
-// within runs f with the time for one answer. A late result is dropped, so f must have
-// no lasting effects that would then be wrong.
+// within runs f with the time limit of one answer. A late result is dropped, so f must have no lasting
+// effects that would then be wrong.
 func within[T any](s *session, what string, f func() T) (T, bool) {
 	done := make(chan T, 1)
 	go func() { done <- f() }()
