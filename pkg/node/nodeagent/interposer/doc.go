@@ -3,10 +3,10 @@
 // Package interposer is a proxy between kubelet and unmodified device plugins. To a
 // plugin it looks like kubelet's registry, and to kubelet like the plugin:
 //
-// plugin ── Register ──► <RegistryDir>/kubelet.sock        (Interposer)
-// kubelet ◄── Register ── <PluginDir>/nvtopo-<resource>.sock (one Endpoint per resource)
-// kubelet ── ListAndWatch, Allocate, PreStartContainer ──► forwarded unchanged
-// kubelet ── GetPreferredAllocation ──► answered by Steering
+//	plugin ── Register ──► <RegistryDir>/kubelet.sock        (Interposer)
+//	kubelet ◄── Register ── <PluginDir>/nvtopo-<resource>.sock (one Endpoint per resource)
+//	kubelet ── ListAndWatch, Allocate, PreStartContainer ──► forwarded unchanged
+//	kubelet ── GetPreferredAllocation ──► answered by Steering
 //
 // Invariant: kubelet records exactly the devices that the plugin's Allocate received.
 // Ids are never changed between kubelet's Allocate and the plugin's. A device leaves the

@@ -22,9 +22,9 @@ import (
 // resource is one extended resource: an inner plugin that comes and goes, and a
 // permanent endpoint that kubelet sees.
 //
-// attach ─► (first list) fed ─► (stream ends) held ─► (Hold) expired
-//              ▲                      │                   │
-//              └───── attach, list ───┴───────────────────┘
+//	attach ─► (first list) fed ─► (stream ends) held ─► (Hold) expired
+//	             ▲                      │                   │
+//	             └───── attach, list ───┴───────────────────┘
 type resource struct {
 	name     string
 	cfg      Config

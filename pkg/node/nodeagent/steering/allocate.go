@@ -22,18 +22,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// Waits of the check against double use. A running allocation ends within milliseconds,
-// and kubelet shows it right after.
+// Waits of the check against double use. A running allocation ends within milliseconds, and kubelet
+// reports it right after.
 const (
 	overlapWait = 300 * time.Millisecond
 	showWait    = 20 * time.Millisecond
 	showAge     = 100 * time.Millisecond
 )
 
-// Allocate finds out for which container kubelet allocates ids. It refuses ids that
-// kubelet shows as held by another pod; see interposer.Steering. If the check is not
-// done in time, ids are allowed, but in strict mode only if they were just our answer
-// to kubelet.
+// Allocate identifies the container for which kubelet allocates ids. It rejects ids that kubelet reports
+// as held by another pod; see interposer.Steering. If the check is not done in time, ids are allowed, but
+// in strict mode only if they were just the agent's answer to kubelet.
 func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) error {
 	defer s.give()()
 	promised := s.promises.take(resource, ids, s.clock.Now())
@@ -59,8 +58,8 @@ func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) 
 	return nil
 }
 
-// admit does Allocate's work without a time limit. It has no effect if another answer
-// was given before it registered the allocation.
+// admit does Allocate's work without a time limit. It has no effect if another answer was given before it
+// registered the allocation.
 func (s *Steering) admit(ctx context.Context, t *turn, resource string, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
@@ -100,8 +99,8 @@ func (s *Steering) admit(ctx context.Context, t *turn, resource string, ids []st
 	return nil
 }
 
-// Allocated records what a container was given; see interposer.Steering. Kubelet waits
-// for it only briefly: if it is not recorded here, kubelet's own record has it too.
+// Allocated records the devices given to a container; see interposer.Steering. Kubelet waits for it only
+// briefly: kubelet's own record has the same devices.
 func (s *Steering) Allocated(resource string, ids []string) {
 	within(s.clock, fileWait, func() struct{} {
 		s.allocated(resource, ids)
@@ -129,7 +128,7 @@ func (s *Steering) allocated(resource string, ids []string) {
 	}
 }
 
-// check looks for reasons to refuse what kubelet has taken.
+// check returns an error if kubelet must not allocate the devices that it has taken.
 func (s *Steering) check(ctx context.Context, sh *shelf, f *podfinder.Facts, p *pendingAllocation) error {
 	if err := f.Unfit(p.who, s.cfg.Strict); err != nil {
 		return err
@@ -143,9 +142,8 @@ func (s *Steering) check(ctx context.Context, sh *shelf, f *podfinder.Facts, p *
 	return s.guard(ctx, sh, f, p)
 }
 
-// guardKept refuses ids that another container of the same pod has and keeps. Kubelet
-// takes such ids only because of the fault that guard is for. The pod would have fewer
-// devices than it asks for.
+// guardKept rejects ids that another container of the same pod has and keeps. Kubelet takes such ids only
+// because of the fault that guard is for. The pod would have fewer devices than it requests.
 func (s *Steering) guardKept(f *podfinder.Facts, p *pendingAllocation) error {
 	taken, kept := question.SetOf(p.ids), f.Kept(p.who)
 	for _, id := range slices.Sorted(maps.Keys(kept)) {
@@ -158,10 +156,10 @@ func (s *Steering) guardKept(f *podfinder.Facts, p *pendingAllocation) error {
 	return nil
 }
 
-// guardUnrecorded refuses ids that containers run with after kubelet has lost its
-// record of them: kubelet takes such ids by itself if it has no others. If the asking
-// container is not known, it may be one of these containers, which should get its ids
-// again; but a container that the API server shows as running is not the one that asks.
+// guardUnrecorded rejects ids that containers run with after kubelet has lost its record of them: kubelet
+// takes such ids by itself if it has no others. An unknown requesting container may be one of these
+// containers, which should get its ids again; but a container that the API server shows as running is not
+// the one.
 func (s *Steering) guardUnrecorded(ctx context.Context, f *podfinder.Facts, p *pendingAllocation) error {
 	if p.who != nil && p.who.Source == podfinder.SourceGuess {
 		return nil
@@ -182,18 +180,18 @@ func (s *Steering) guardUnrecorded(ctx context.Context, f *podfinder.Facts, p *p
 	return nil
 }
 
-// holder is a pod that, as far as we know, holds an id.
+// holder is another pod that may hold one of the ids.
 type holder struct {
 	uid             types.UID
 	namespace, name string
-	at              time.Time // when it was served, as far as we know
+	at              time.Time // when it was served
 	listed          bool      // the watch has it
 }
 
-// guard refuses ids that kubelet itself shows as held by another active pod. Kubelet
-// can give a device out twice if it cleans up while we answer a question
-// (kubernetes/kubernetes#137534). Only kubelet's current answer counts: every other
-// source may be about a pod that has ended, whose devices are free.
+// guard rejects ids that kubelet itself reports as held by another active pod. Kubelet can allocate a
+// device twice if it cleans up while the agent answers a question (kubernetes/kubernetes#137534). Only
+// kubelet's current report is used: every other source may be about a pod that has ended, whose devices
+// are free.
 func (s *Steering) guard(ctx context.Context, sh *shelf, f *podfinder.Facts, p *pendingAllocation) error {
 	s.awaitOverlap(ctx, sh, p)
 	for _, h := range s.holders(sh, f, p.who, p.ids) {
@@ -206,7 +204,7 @@ func (s *Steering) guard(ctx context.Context, sh *shelf, f *podfinder.Facts, p *
 			if !ok || s.clock.Since(h.at) >= showAge || ctx.Err() != nil {
 				break
 			}
-			// Kubelet shows it after it has received our answer.
+			// Kubelet reports it after it has received the agent's answer.
 			s.wait(ctx, showWait)
 		}
 	}
@@ -218,7 +216,7 @@ func (s *Steering) awaitOverlap(ctx context.Context, sh *shelf, p *pendingAlloca
 	set := question.SetOf(p.ids)
 	var wait []*pendingAllocation
 	sh.mu.Lock()
-	// If the plugin refused an allocation, nothing removes it but this.
+	// This is the only removal of an allocation that the plugin rejected.
 	sh.pending = slices.DeleteFunc(sh.pending, func(o *pendingAllocation) bool { return s.clock.Since(o.at) >= grantAge })
 	for _, o := range sh.pending {
 		if o == p {
@@ -245,8 +243,8 @@ func (s *Steering) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// holders returns the other pods that were given any of ids and could still exist. A
-// pod that could itself be asking is left out: it would be wrong to refuse it.
+// holders returns the other pods that were given any of ids and could still exist. A pod that could
+// itself be requesting is left out: rejecting it would be wrong.
 func (s *Steering) holders(sh *shelf, f *podfinder.Facts, who *podfinder.Asker, ids []string) []holder {
 	set := question.SetOf(ids)
 	views := make(map[types.UID]*podfinder.Pod, len(f.Pods))
@@ -276,8 +274,8 @@ func (s *Steering) holders(sh *shelf, f *podfinder.Facts, who *podfinder.Asker, 
 	return out
 }
 
-// mayAsk reports whether the holder is the asking pod, or has its name (kubelet's
-// answer would then be about the asking pod), or could be the asking pod.
+// mayAsk reports whether the holder is or could be the requesting pod, or has its name: kubelet's report
+// would then be about the requesting pod.
 func mayAsk(f *podfinder.Facts, who *podfinder.Asker, uid types.UID, p *servedPod, v *podfinder.Pod) bool {
 	if who != nil {
 		return who.Pod.UID == uid || (who.Pod.Namespace == p.namespace && who.Pod.Name == p.name)
@@ -285,8 +283,8 @@ func mayAsk(f *podfinder.Facts, who *podfinder.Asker, uid types.UID, p *servedPo
 	return v != nil && f.MayAsk(v)
 }
 
-// shown asks kubelet which of its devices the holder has, and returns one that overlaps
-// ids. ok says that the pod is active, so the devices might still show up.
+// shown reads the holder's devices from kubelet, and returns one that overlaps ids. ok reports whether
+// the pod is active, so the devices might still appear.
 func (s *Steering) shown(ctx context.Context, sh *shelf, f *podfinder.Facts, h holder, ids []string) (id string, ok bool) {
 	s.metrics.gets.Inc()
 	devices, err := s.kubelet.Get(ctx, h.namespace, h.name)

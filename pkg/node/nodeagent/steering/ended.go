@@ -10,11 +10,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Kubelet's answers about ended pods are kept for all parts of the agent that would
-// ask: kubelet limits the rate of its answers.
+// Kubelet's reports about ended pods are shared by all parts of the agent: kubelet limits the rate of
+// requests.
 
-// Name returns the name of a pod that was given devices of a resource, also if an
-// earlier agent gave them. Kubelet's record has only UIDs, but kubelet answers by name.
+// Name returns the name of a pod that was given devices of a resource, also by an earlier agent.
+// Kubelet's record has only UIDs, but kubelet's service finds pods by name.
 func (s *Steering) Name(ctx context.Context, resource string, uid types.UID) (namespace, name string, ok bool) {
 	sh := s.shelf(klog.FromContext(ctx), resource)
 	sh.mu.Lock()
@@ -26,9 +26,8 @@ func (s *Steering) Name(ctx context.Context, resource string, uid types.UID) (na
 	return p.namespace, p.name, true
 }
 
-// Ended reports whether kubelet said that it does not know the pod, at a time when the
-// API server did not have it either: such a pod does not come back while this kubelet
-// runs.
+// Ended reports whether kubelet reported that it does not know the pod, at a time when the API server did
+// not have it either: such a pod does not return while this kubelet runs.
 func (s *Steering) Ended(uid types.UID) bool {
 	return slices.ContainsFunc(s.all(), func(sh *shelf) bool {
 		sh.mu.Lock()
@@ -37,7 +36,7 @@ func (s *Steering) Ended(uid types.UID) bool {
 	})
 }
 
-// LearnEnded records that the pod is one for which Ended is true.
+// LearnEnded records that Ended is true for the pod.
 func (s *Steering) LearnEnded(uid types.UID) {
 	for _, sh := range s.all() {
 		sh.mu.Lock()
@@ -48,8 +47,7 @@ func (s *Steering) LearnEnded(uid types.UID) {
 	}
 }
 
-// KubeletStarted forgets all ended pods: a kubelet that has just started knows no pod
-// yet.
+// KubeletStarted forgets all ended pods: a kubelet that has just started knows no pod yet.
 func (s *Steering) KubeletStarted() {
 	for _, sh := range s.all() {
 		sh.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// facts gathers what is known without a request to kubelet or the API server.
+// facts gathers the facts that need no request to kubelet or the API server.
 func (s *Steering) facts(ctx context.Context, sh *shelf, q question.Question) *podfinder.Facts {
 	f := &podfinder.Facts{
 		Question: q, Now: s.clock.Now(), Pods: s.viewer.of(s.pods.Pods()), Fresh: map[types.UID]bool{},
@@ -27,8 +27,8 @@ func (s *Steering) facts(ctx context.Context, sh *shelf, q question.Question) *p
 	return f
 }
 
-// identify finds out who asks. It gets the answers that podfinder.Resolve wants from kubelet and,
-// if needed, the API server, as long as the context allows.
+// identify returns the requesting container, or nil. It makes the requests to kubelet and, if needed, the
+// API server that podfinder.Resolve wants, as long as the context allows.
 func (s *Steering) identify(ctx context.Context, sh *shelf, f *podfinder.Facts) *podfinder.Asker {
 	defer func() { sh.learnActive(f.Answers) }()
 	for {
@@ -63,8 +63,8 @@ func (s *Steering) count(ctx context.Context, f *podfinder.Facts, who *podfinder
 	}
 }
 
-// ask asks kubelet about one pod. If no answer comes, or kubelet cannot answer, it is
-// not asked again for this question: what is known must be enough.
+// ask requests one pod from kubelet. If kubelet does not respond or cannot, it gets no further request
+// for this question.
 func (s *Steering) ask(ctx context.Context, f *podfinder.Facts, p *podfinder.Pod) {
 	s.metrics.gets.Inc()
 	devices, err := s.kubelet.Get(ctx, p.Namespace, p.Name)
@@ -83,11 +83,10 @@ func (s *Steering) ask(ctx context.Context, f *podfinder.Facts, p *podfinder.Pod
 	}
 }
 
-// await waits a moment for the watch to deliver a pod that kubelet already knows, and
-// reports whether one came. A new pod proves nothing: kubelet is asked about it like
-// about any other, and if it is not the one that asks, the pods are listed when the
-// wait is over. await does not help if kubelet does not answer, because then the new
-// pod cannot be checked.
+// await waits briefly for the watch to deliver a pod that kubelet already knows, and reports whether one
+// came. A new pod proves nothing: it is looked up at kubelet like any other, and if it is not the
+// requesting one, the pods are listed when the wait is over. await does not help if kubelet does not
+// respond, because then the new pod cannot be checked.
 func (s *Steering) await(ctx context.Context, f *podfinder.Facts) bool {
 	if f.Mute {
 		return false
@@ -113,7 +112,8 @@ func (s *Steering) await(ctx context.Context, f *podfinder.Facts) bool {
 	}
 }
 
-// list takes the pods from the API server: kubelet may know more than our watch.
+// list replaces the pods by the API server's list: kubelet may know pods that the watch has not
+// delivered.
 func (s *Steering) list(ctx context.Context, f *podfinder.Facts) {
 	f.Listed = true
 	s.metrics.lists.Inc()

@@ -20,22 +20,22 @@ import (
 type answered struct {
 	ids []string
 	err error
-	// right: the container that was found may have these ids.
+	// right is true if the container that was found may have these ids.
 	right bool
 }
 
-// turn is one question from kubelet. If working out its answer takes too long, another
-// answer is given from memory. The late answer must then have no effect.
+// turn is one question from kubelet. If its answer takes too long, another is given from memory. The late
+// answer must then have no effect.
 type turn struct {
 	given atomic.Bool                     // one of the two answers was given to kubelet
-	who   atomic.Pointer[podfinder.Asker] // who asks, once found and claimed
+	who   atomic.Pointer[podfinder.Asker] // the requesting container, once found and claimed
 }
 
 // take reports whether the caller's answer is the one to give.
 func (t *turn) take() bool { return t.given.CompareAndSwap(false, true) }
 
-// Preferred answers GetPreferredAllocation; see interposer.Steering. If the answer is
-// not ready in time, another is given from memory.
+// Preferred answers GetPreferredAllocation; see interposer.Steering. If the answer is not ready in time,
+// another is given from memory.
 func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 	inner func(context.Context, interposer.Question) ([]string, error),
 ) ([]string, error) {
@@ -63,8 +63,7 @@ func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 	return got.ids, got.err
 }
 
-// prefer works out an answer. It has no effect if another one was given in the
-// meantime.
+// prefer computes an answer. It has no effect if another one was given in the meantime.
 func (s *Steering) prefer(ctx context.Context, t *turn, q question.Question,
 	inner func(context.Context, interposer.Question) ([]string, error),
 ) answered {
@@ -109,7 +108,7 @@ func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *answer.Offer, d an
 	return answered{ids: d.IDs, right: o.Who != nil && o.Who.Right(o.Question.Resource, d.IDs)}
 }
 
-// findOut finds out who asks and gathers the input of answer.Decide. It asks kubelet about
+// findOut finds the requesting container and gathers the input of answer.Decide. It queries kubelet about
 // devices of other pods if the answer may depend on them.
 func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question.Question) answer.Offer {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
@@ -143,10 +142,9 @@ func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question.Q
 	return look()
 }
 
-// claim identifies who asks, so that two questions at the same time are never
-// attributed to one container: the second one looks again. It claims nothing if the
-// question has been answered already: the pod that is found then may be the next one,
-// whose own question would find it claimed.
+// claim identifies the requesting container, so that two simultaneous questions are never attributed to
+// one container: the second one searches again. It claims nothing if the question has been answered
+// already: the pod that is found then may be the next one, whose own question would find it claimed.
 func (s *Steering) claim(ctx context.Context, sh *shelf, t *turn, f *podfinder.Facts) *podfinder.Asker {
 	for {
 		who := s.identify(ctx, sh, f)
@@ -172,7 +170,7 @@ func (s *Steering) claim(ctx context.Context, sh *shelf, t *turn, f *podfinder.F
 	}
 }
 
-// askInner returns the inner plugin's preference if it is valid, else our own pick.
+// askInner returns the inner plugin's preference if it is valid, else the agent's own pick.
 func (s *Steering) askInner(ctx context.Context, d answer.Decision, inner func(context.Context, interposer.Question) ([]string, error)) []string {
 	n := d.Narrowed
 	ids, err := inner(ctx, interposer.Question{Resource: n.Resource, Available: n.Offered.Sorted(), MustInclude: n.Must, Size: n.Size})
@@ -187,14 +185,14 @@ func (s *Steering) askInner(ctx context.Context, d answer.Decision, inner func(c
 	return d.IDs
 }
 
-// plans are what a shelf adds to the facts about pods: devices that were answered to
-// others and are not recorded yet, and the list that kubelet was sent.
+// plans is a shelf's addition to the facts about pods: devices that were answered to others and are not
+// recorded yet, and the list that kubelet was sent.
 type plans struct {
 	underway question.Set
 	healthy  map[string]bool
 }
 
-// plans needs mu.
+// plans returns the shelf's plans. It needs mu.
 func (s *shelf) plans(who *podfinder.Asker, now time.Time) plans {
 	return plans{underway: s.underway(who, now), healthy: s.healthy}
 }
@@ -207,7 +205,7 @@ func (s *Steering) offer(f *podfinder.Facts, who *podfinder.Asker, p plans) answ
 	return o
 }
 
-// release drops the claim of a question that was refused. It needs mu.
+// release drops the claim of a rejected question. It needs mu.
 func (s *shelf) release(who *podfinder.Asker) {
 	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool { return who != nil && g.who != nil && g.who.Ref() == who.Ref() })
 }

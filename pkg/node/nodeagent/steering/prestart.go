@@ -16,9 +16,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// PreStart prevents the start of a container that holds other devices than were chosen
-// for it; see interposer.Steering. If something cannot be found out, the container may
-// start: one that ran well must not stay down because the agent knows too little.
+// PreStart prevents the start of a container that holds other devices than were chosen for it; see
+// interposer.Steering. If a fact is unknown, the container may start: one that ran well must not stay
+// down because the agent knows too little.
 func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) error {
 	defer s.enter()()
 	err, ok := within(s.clock, answerBudget, func() error { return s.startable(ctx, resource, ids) })
@@ -49,10 +49,10 @@ func (s *Steering) startable(ctx context.Context, resource string, ids []string)
 		resource, wrong.Container.Name, wrong.Pod.Key(), ids, wrong.Want)
 }
 
-// wrongHolder returns a container that holds ids although others were chosen for it. It
-// returns nil if there is none, or if kubelet does not confirm it, because records may
-// be of an earlier pod. If two containers of one pod have the same ids, such as an init
-// container and the one that it passes them on to, either may be about to start.
+// wrongHolder returns a container that holds ids although others were chosen for it. It returns nil if
+// none does, or if kubelet does not confirm it, because records may be of an earlier pod. If two
+// containers of one pod have the same ids, such as an init container and the one that it passes them on
+// to, either may be about to start.
 func (s *Steering) wrongHolder(ctx context.Context, f *podfinder.Facts, ids []string) *podfinder.Asker {
 	havers := f.Havers(ids)
 	for _, who := range havers {
@@ -65,8 +65,8 @@ func (s *Steering) wrongHolder(ctx context.Context, f *podfinder.Facts, ids []st
 	return nil
 }
 
-// confirmed reports whether kubelet still shows that the container holds ids. For a
-// plain init container kubelet shows only that the pod is there.
+// confirmed reports whether kubelet still reports that the container holds ids. For a plain init
+// container kubelet reports only that the pod is active.
 func (s *Steering) confirmed(ctx context.Context, f *podfinder.Facts, who *podfinder.Asker, ids []string) bool {
 	s.metrics.gets.Inc()
 	devices, err := s.kubelet.Get(ctx, who.Pod.Namespace, who.Pod.Name)

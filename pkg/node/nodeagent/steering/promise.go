@@ -10,9 +10,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// promises are the answers that gave a container what it may have, until kubelet acts
-// on them. Their lock is only held for a moment, so that they can be read whatever else
-// stalls. Otherwise a stall that the answer survived would fail the pod one call later.
+// promises holds the answers that gave a container permitted devices, until kubelet acts on them. Their
+// lock is only held for a moment, so that they can be read during any stall. Otherwise a stall that the
+// answer survived would fail the pod one call later.
 type promises struct {
 	mu  sync.Mutex
 	all []promise // guarded by mu
@@ -31,7 +31,7 @@ func (p *promises) add(resource string, ids []string, now time.Time) {
 	p.all = append(p.all, promise{resource: resource, ids: question.Sorted(ids), at: now})
 }
 
-// take removes the answer with these ids and reports whether there was one.
+// take removes the answer with these ids and reports whether it existed.
 func (p *promises) take(resource string, ids []string, now time.Time) bool {
 	ids = question.Sorted(ids)
 	p.mu.Lock()
@@ -42,7 +42,7 @@ func (p *promises) take(resource string, ids []string, now time.Time) bool {
 	return len(p.all) < n
 }
 
-// expire needs mu.
+// expire removes old answers. It needs mu.
 func (p *promises) expire(now time.Time) {
 	p.all = slices.DeleteFunc(p.all, func(o promise) bool { return now.Sub(o.at) >= grantAge })
 }

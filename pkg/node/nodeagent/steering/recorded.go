@@ -15,26 +15,25 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/podfinder"
 )
 
-// recordsByResource is kubelet's checkpoint by resource.
+// recordsByResource holds kubelet's checkpoint by resource.
 type recordsByResource struct {
 	file *kubelet.RecordFile
 
 	mu         sync.Mutex
-	from       kubelet.Recorded           // what byResource was made from; guarded by mu
+	from       kubelet.Recorded           // source of byResource; guarded by mu
 	byResource map[string]podfinder.ByPod // guarded by mu
-	said       string                     // why it could not be read, as last logged; guarded by mu
+	said       string                     // last logged reading error; guarded by mu
 }
 
 func newRecordsByResource(path string, clk clock.Clock) *recordsByResource {
 	return &recordsByResource{file: kubelet.NewRecordFile(path, clk)}
 }
 
-// of returns what the checkpoint records of a resource, or nil if it cannot be read in
-// time. The result must not be changed. It is complete: kubelet writes the file before
-// it asks for the next container.
+// of returns the checkpoint's records of a resource, or nil if it cannot be read in time. The result must
+// not be changed. It is complete: kubelet writes the file before it requests for the next container.
 //
-// A missing file counts as one that cannot be read: kubelet writes it as soon as a
-// plugin has reported devices, so the path must be wrong.
+// A missing file is treated as unreadable: kubelet writes it as soon as a plugin has reported devices, so
+// the path must be wrong.
 func (r *recordsByResource) of(ctx context.Context, resource string) podfinder.ByPod {
 	records, err := r.file.Read(ctx, recordWait)
 	r.mu.Lock()

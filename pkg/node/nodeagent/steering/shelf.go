@@ -14,9 +14,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// shelf is what we remember of one resource. The mutex is never held during a call to
-// kubelet, the API server or the inner plugin: kubelet may ask for several pods at
-// once, and each answer has only a second.
+// shelf is the agent's memory of one resource. The mutex is never held during a call to kubelet, the API
+// server or the inner plugin: kubelet may request for several pods at once, and each answer has only a
+// second.
 type shelf struct {
 	resource string
 
@@ -25,14 +25,14 @@ type shelf struct {
 	grants  []grant                  // answers whose Allocate has not come
 	pending []*pendingAllocation     // oldest first
 	last    types.UID
-	bound   bool               // the order in which pods lately came, see podfinder.Facts
-	gone    map[types.UID]bool // served, and unknown to kubelet when last asked
+	bound   bool               // order of recent pods, see podfinder.Facts
+	gone    map[types.UID]bool // served, and unknown to kubelet when last queried
 	ended   map[types.UID]bool // see Ended
-	healthy map[string]bool    // id -> healthy, as kubelet was told; nil before the first list
+	healthy map[string]bool    // id -> healthy, as sent to kubelet; nil before the first list
 	dirty   bool               // served differs from the file
 }
 
-// servedPod is what one pod was given; its name is needed to ask kubelet.
+// servedPod holds the devices of one pod; its name is needed to query kubelet.
 type servedPod struct {
 	namespace, name string
 	containers      map[string]podfinder.Served
@@ -40,7 +40,7 @@ type servedPod struct {
 
 // grant is an answer that kubelet has not acted on yet.
 type grant struct {
-	who *podfinder.Asker // nil if nobody was found
+	who *podfinder.Asker // nil if it was not found
 	ids []string
 	at  time.Time
 }
@@ -57,7 +57,7 @@ func newShelf(resource string) *shelf {
 	return &shelf{resource: resource, served: map[types.UID]*servedPod{}, gone: map[types.UID]bool{}, ended: map[types.UID]bool{}}
 }
 
-// servedCopy needs mu.
+// servedCopy returns a copy of the served devices. It needs mu.
 func (s *shelf) servedCopy() map[types.UID]map[string]podfinder.Served {
 	out := make(map[types.UID]map[string]podfinder.Served, len(s.served))
 	for uid, p := range s.served {
@@ -66,7 +66,7 @@ func (s *shelf) servedCopy() map[types.UID]map[string]podfinder.Served {
 	return out
 }
 
-// recall copies what is remembered into f. It needs mu.
+// recall copies the shelf's memory into f. It needs mu.
 func (s *shelf) recall(f *podfinder.Facts) {
 	f.Served, f.Claimed, f.Last, f.ByBinding, f.Gone = s.servedCopy(), s.claims(f.Now), s.last, s.bound, maps.Clone(s.gone)
 }
@@ -82,8 +82,8 @@ func (s *shelf) settle(ids []string) *pendingAllocation {
 	return p
 }
 
-// claims returns the containers that are being answered or allocated, or were just now:
-// kubelet does not ask for them a second time. It needs mu.
+// claims returns the containers that are being answered or allocated, or were just now: kubelet does not
+// request for them a second time. It needs mu.
 func (s *shelf) claims(now time.Time) map[podfinder.ContainerRef]bool {
 	out := map[podfinder.ContainerRef]bool{}
 	for i := range s.grants {
@@ -106,8 +106,7 @@ func (s *shelf) claims(now time.Time) map[podfinder.ContainerRef]bool {
 	return out
 }
 
-// underway returns the physical ids that were answered for others and are not recorded
-// yet. It needs mu.
+// underway returns the physical ids that were answered for others and are not recorded yet. It needs mu.
 func (s *shelf) underway(except *podfinder.Asker, now time.Time) question.Set {
 	out := question.Set{}
 	other := func(who *podfinder.Asker) bool { return who == nil || except == nil || who.Pod.UID != except.Pod.UID }
@@ -141,9 +140,8 @@ func (s *shelf) granted(ids []string, now time.Time) *podfinder.Asker {
 	return who
 }
 
-// grant remembers an answer until its Allocate comes. Without ids the answer is still
-// being worked out. A container has one at most: it asks again only if its last answer
-// led to nothing. It needs mu.
+// grant records an answer until its Allocate comes. Without ids the answer is still being computed. A
+// container has at most one: it requests again only if its last answer led to nothing. It needs mu.
 func (s *shelf) grant(who *podfinder.Asker, ids []string, now time.Time) {
 	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool {
 		same := who != nil && g.who != nil && g.who.Ref() == who.Ref()
@@ -155,7 +153,7 @@ func (s *shelf) grant(who *podfinder.Asker, ids []string, now time.Time) {
 	}
 }
 
-// serve records what a container was given. It needs mu.
+// serve records the devices given to a container. It needs mu.
 func (s *shelf) serve(who *podfinder.Asker, ids []string, now time.Time) {
 	p := s.served[who.Pod.UID]
 	if p == nil {
@@ -168,9 +166,9 @@ func (s *shelf) serve(who *podfinder.Asker, ids []string, now time.Time) {
 	s.dirty = true
 }
 
-// learn takes over kubelet's record, which is the truth about who got what. The record
-// also has what was served while another agent ran, and what was served to pods that
-// nobody found. What was attributed to a wrong pod is removed. It needs mu.
+// learn adopts kubelet's record, which is authoritative. It also has the devices served while another
+// agent ran, and those served to pods that were not found. Devices attributed to a wrong pod are removed.
+// It needs mu.
 func (s *shelf) learn(recorded podfinder.ByPod, pods []*podfinder.Pod, now time.Time) {
 	if recorded == nil {
 		return
@@ -241,9 +239,8 @@ func (s *shelf) forget(recorded podfinder.ByPod, pods []*podfinder.Pod, now time
 	}
 }
 
-// learnActive remembers which of the served pods kubelet does not know. A rejected pod
-// stays in the watch for a while without a record, and would otherwise be asked about
-// before all others.
+// learnActive records which of the served pods kubelet does not know. A rejected pod stays in the watch
+// for a while without a record, and would otherwise be queried before all others.
 func (s *shelf) learnActive(answers map[types.UID]podfinder.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +254,7 @@ func (s *shelf) learnActive(answers map[types.UID]podfinder.Answer) {
 	}
 }
 
-// learnOrder remembers in which order pods come: the next one probably follows it too.
+// learnOrder records the order in which pods come: the next one probably follows it too.
 func (s *shelf) learnOrder(f *podfinder.Facts, who *podfinder.Asker) {
 	if who == nil || who.Source != podfinder.SourceGet || who.Ambiguous {
 		return

@@ -17,8 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// within runs work and waits for it no longer than limit; ok says whether it ended in
-// time. Otherwise it goes on in the background: what it waits for takes no context.
+// within runs work and waits for it at most limit; ok reports whether it ended in time. Otherwise it
+// continues in the background: its blocking calls take no context.
 func within[T any](clk clock.Clock, limit time.Duration, work func() T) (value T, ok bool) {
 	done := make(chan T, 1)
 	go func() { done <- work() }()
@@ -37,10 +37,10 @@ func within[T any](clk clock.Clock, limit time.Duration, work func() T) (value T
 	}
 }
 
-// fallback answers from memory. It waits for nothing: it skips what another goroutine
-// has locked. It uses the asking container if that was found already. Otherwise it
-// takes the likeliest one, as if kubelet did not answer; in strict mode it refuses the
-// pod if there is none. Any other error would fail a pod for good.
+// fallback answers from memory. It never blocks: it skips state that another goroutine has locked. It
+// uses the requesting container if that was found already. Otherwise it takes the likeliest one, as if
+// kubelet did not respond; in strict mode it rejects the pod if none is found. Any other error would fail
+// a pod permanently.
 func (s *Steering) fallback(logger klog.Logger, t *turn, q question.Question) answered {
 	f := &podfinder.Facts{Question: q, Now: s.clock.Now(), Answers: map[types.UID]podfinder.Answer{}, Mute: true, Listed: true}
 	if s.viewer.mu.TryLock() {

@@ -19,10 +19,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/kubelet"
 )
 
-// cleanEvery is how often entries of pods that are gone are removed.
+// cleanEvery is the period of removing entries of pods that are gone.
 const cleanEvery = time.Minute
 
-// Steering answers kubelet. It is safe for concurrent use.
+// Steering answers kubelet's requests. It is safe for concurrent use.
 type Steering struct {
 	cfg      Config
 	pods     Pods
@@ -32,13 +32,13 @@ type Steering struct {
 	metrics  *metrics
 	viewer   *viewer
 	recorded *recordsByResource
-	busy     atomic.Int32 // calls of kubelet's that are being answered
-	giving   atomic.Int32 // the part of busy that gives out devices
-	// surveying has room for one token, held while kubelet is asked for all its pods.
+	busy     atomic.Int32 // kubelet's calls in progress
+	giving   atomic.Int32 // the part of busy that allocates devices
+	// surveying has room for one token, held while kubelet is queried for all its pods.
 	surveying chan struct{}
 	notify    atomic.Pointer[func()]
 	promises  promises
-	written   chan struct{} // has room for one token: wakes Run to write what changed
+	written   chan struct{} // has room for one token: wakes Run to write changes
 
 	mu      sync.Mutex
 	shelves map[string]*shelf // resource -> shelf; guarded by mu
@@ -46,8 +46,8 @@ type Steering struct {
 
 var _ interposer.Steering = (*Steering)(nil)
 
-// New returns a Steering that can answer at once. What was served is read from the
-// state directory when a resource is first seen; Run writes it there.
+// New returns a Steering that can answer at once. Served devices are read from the state directory when a
+// resource is first seen; Run writes them to it.
 func New(cfg Config, pods Pods, k Kubelet, graphs Graphs, clk clock.WithTicker) (*Steering, error) {
 	if cfg.Node == "" || cfg.CheckpointPath == "" {
 		return nil, errors.New("steering: node and checkpoint path are required")
@@ -71,9 +71,8 @@ func New(cfg Config, pods Pods, k Kubelet, graphs Graphs, clk clock.WithTicker) 
 	return s, nil
 }
 
-// Run writes what was served whenever it changes, and removes entries of pods that are
-// gone, until ctx ends. Without Run, Steering still answers, from memory and kubelet's
-// own record.
+// Run writes the served devices whenever they change, and removes entries of pods that are gone, until
+// ctx ends. Without Run, Steering still answers, from memory and kubelet's own record.
 func (s *Steering) Run(ctx context.Context) error {
 	ticker := s.clock.NewTicker(cleanEvery)
 	defer ticker.Stop()
@@ -96,8 +95,7 @@ func (s *Steering) OnAllocated(f func()) { s.notify.Store(&f) }
 // Busy reports whether kubelet is waiting for an answer.
 func (s *Steering) Busy() bool { return s.busy.Load() > 0 }
 
-// Devices remembers a list sent to kubelet, to be able to say what happened to a
-// device.
+// Devices records a list sent to kubelet, which explains later why a device is not on offer.
 func (s *Steering) Devices(resource string, healthy map[string]bool) {
 	sh := s.shelf(klog.Background(), resource)
 	sh.mu.Lock()
@@ -135,7 +133,7 @@ func (s *Steering) clean(ctx context.Context) {
 	for _, sh := range s.all() {
 		recorded := s.recorded.of(ctx, sh.resource)
 		if recorded == nil {
-			continue // it is unknown which pods still hold something
+			continue // it is unknown which pods still hold devices
 		}
 		sh.mu.Lock()
 		sh.learn(recorded, views, s.clock.Now())
@@ -144,13 +142,13 @@ func (s *Steering) clean(ctx context.Context) {
 	}
 }
 
-// enter counts a call of kubelet's until leave is called.
+// enter registers a call of kubelet until leave is called.
 func (s *Steering) enter() (leave func()) {
 	s.busy.Add(1)
 	return func() { s.busy.Add(-1) }
 }
 
-// give is enter for calls that give out devices.
+// give is enter for calls that allocate devices.
 func (s *Steering) give() (leave func()) {
 	s.giving.Add(1)
 	out := s.enter()

@@ -24,12 +24,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// storedVersion is the version of the file that this package writes, and the only one
-// it reads. Fields that it does not know it ignores; a change in the meaning of existing
-// fields needs the next version.
+// storedVersion is the version of the file that this package writes, and the only one that it reads.
+// Unknown fields are ignored; a change in the meaning of existing fields needs the next version.
 const storedVersion = 1
 
-// maxStoredBytes bounds the size of the file; a container needs some hundred bytes.
+// maxStoredBytes limits the size of the file; a container needs some hundred bytes.
 const maxStoredBytes = 16 << 20
 
 // storedShelf is the file of one resource.
@@ -52,7 +51,7 @@ type storedContainer struct {
 	At   time.Time `json:"at"`
 }
 
-// path is the file of a resource. The slash in the resource's name is escaped.
+// path returns the file of a resource. The slash in the resource's name is escaped.
 func (s *Steering) path(resource string) string {
 	return filepath.Join(s.cfg.StateDir, "served-"+url.PathEscape(resource)+".json")
 }
@@ -80,8 +79,8 @@ func (s *Steering) save(logger klog.Logger) {
 	}
 }
 
-// load reads the file of a resource. A file that cannot be read is renamed: what it
-// says is also in kubelet's record, unless that was lost as well.
+// load reads the file of a resource. A file that cannot be read is renamed: kubelet's record has the same
+// devices, unless that was lost as well.
 func (s *Steering) load(logger klog.Logger, sh *shelf) {
 	if s.cfg.StateDir == "" {
 		return
@@ -117,7 +116,7 @@ func (s *Steering) load(logger klog.Logger, sh *shelf) {
 	}
 }
 
-// stored needs mu.
+// stored returns the file's content. It needs mu.
 func (s *shelf) stored() storedShelf {
 	out := storedShelf{Version: storedVersion, Resource: s.resource, Pods: []storedPod{}}
 	for uid, p := range s.served {
@@ -132,8 +131,8 @@ func (s *shelf) stored() storedShelf {
 	return out
 }
 
-// restore reads a file, all of it or nothing, into a shelf that nothing else uses yet.
-// It ignores unknown fields: they are a later release's.
+// restore reads a file, all of it or nothing, into a shelf that is not used yet. It ignores unknown
+// fields: they are a later release's.
 func (s *shelf) restore(data []byte) error {
 	if len(data) > maxStoredBytes {
 		return fmt.Errorf("%d bytes, at most %d are read", len(data), maxStoredBytes)
@@ -171,8 +170,7 @@ func (s *shelf) restore(data []byte) error {
 	return nil
 }
 
-// writeFile replaces a file so that after a crash either the old or the new one is
-// there.
+// writeFile replaces a file atomically: after a crash either the old or the new one exists.
 func writeFile(path string, v any) (err error) {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// survey asks kubelet for all its pods and rules out the others. If it is too late for
-// that, or no answer comes, kubelet is asked about the pods one by one.
+// survey queries kubelet for all its pods and rules out the others. If it is too late for that, or no
+// response comes, kubelet is queried about the pods one by one.
 func (s *Steering) survey(ctx context.Context, f *podfinder.Facts) {
 	f.Surveyed = true
 	patience := surveyBudget - s.clock.Since(f.Question.At)
@@ -40,8 +40,8 @@ func (s *Steering) survey(ctx context.Context, f *podfinder.Facts) {
 	f.RuleOut()
 }
 
-// awaitSurvey runs before the answer to q is given. It waits until a survey for another
-// question is over. A survey that begins later sees this answer and does not run.
+// awaitSurvey waits, before q is answered, until a survey for another question is over. A survey that
+// begins later sees this answer and does not run.
 func (s *Steering) awaitSurvey(q question.Question) {
 	timer := s.clock.NewTimer(answerBudget - s.clock.Since(q.At))
 	defer timer.Stop()
@@ -52,9 +52,9 @@ func (s *Steering) awaitSurvey(q question.Question) {
 	}
 }
 
-// givesOut reports whether kubelet may be giving out devices that it has not recorded
-// yet, apart from the question that is being answered. Kubelet admits one pod at a
-// time, but workers of pods whose record it lost ask at the same time.
+// givesOut reports whether kubelet may be allocating devices that it has not recorded yet, apart from the
+// current question. Kubelet admits one pod at a time, but workers of pods whose record it lost send
+// requests at the same time.
 func (s *Steering) givesOut() bool {
 	now := s.clock.Now()
 	return s.giving.Load() > 1 || slices.ContainsFunc(s.all(), func(sh *shelf) bool {
@@ -64,8 +64,8 @@ func (s *Steering) givesOut() bool {
 	})
 }
 
-// inHand reports whether kubelet may be acting on an answer. How long the plugin takes
-// for its part is not known. It needs mu.
+// inHand reports whether kubelet may be acting on an answer. The duration of the plugin's part is not
+// known. It needs mu.
 func (s *shelf) inHand(now time.Time) bool {
 	return slices.ContainsFunc(s.grants, func(g grant) bool { return len(g.ids) > 0 && now.Sub(g.at) < grantAge }) ||
 		slices.ContainsFunc(s.pending, func(p *pendingAllocation) bool { return now.Sub(p.at) < grantAge })

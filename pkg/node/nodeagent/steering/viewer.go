@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// viewer makes views and caches them by version: a node has up to some hundred pods,
-// and kubelet waits.
+// viewer creates views of pods and caches them by version: a node has up to some hundred pods, and
+// kubelet waits.
 type viewer struct {
 	node    string
 	ignored func(reason string) // called once for each annotation that is not used
@@ -35,7 +35,7 @@ type madeView struct {
 	view    *podfinder.Pod
 }
 
-// of is views, with the lock.
+// of returns the views under the lock.
 func (v *viewer) of(pods []*v1.Pod) []*podfinder.Pod {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -81,7 +81,7 @@ func (v *viewer) forget(pods []*v1.Pod) {
 	maps.DeleteFunc(v.told, func(a annotation, _ bool) bool { return !here[a.uid] })
 }
 
-// newView needs mu.
+// newView returns the view of a pod, and reports its unused annotation once. It needs mu.
 func (v *viewer) newView(pod *v1.Pod) *podfinder.Pod {
 	// A pod has many versions, and different lists of pods come alternately.
 	key := annotation{pod.UID, pod.Annotations[allocation.Key]}

@@ -13,7 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// The outcome of a question (label result).
+// Outcomes of a question (label result).
 const (
 	ResultSteered  = "steered"  // the devices chosen for the container, or for its pod
 	ResultForeign  = "foreign"  // nothing was chosen for the container
@@ -22,27 +22,26 @@ const (
 	ResultRefused  = "refused"  // answered with an error
 )
 
-// Offer is the input of Decide: the question, who asks, and what other pods wait for.
+// Offer is the input of Decide: the question, the requesting container, and the devices of other pods.
 // Sets are of physical ids, except InUse and the sets in the question.
 type Offer struct {
 	Question question.Question
-	Who      *podfinder.Asker // nil if nobody was found
-	Strict   bool             // refuse instead of giving other devices than chosen
-	Unseen   error            // the error if nobody was found and the pod must be refused
-	Own      question.Set     // chosen for the asking pod, without what its other containers keep
+	Who      *podfinder.Asker // nil if it is unknown
+	Strict   bool             // reject instead of giving other devices than chosen
+	Unseen   error            // the error if the container is unknown and the pod must be rejected
+	Own      question.Set     // chosen for the requesting pod, without those that its other containers keep
 	Later    question.Set     // the part of own that later containers should get
 	Promised question.Set     // chosen for other pods that do not hold it yet
 	Held     question.Set     // recorded for other pods: not on offer, unless kubelet errs or they have just ended
 	InUse    question.Set     // ids that other containers have, although kubelet offers them
 	Tables   *nvtopo.Tables
-	// Why says why a chosen physical id is not on offer. forced means that kubelet
-	// decided so, and the device itself is fine.
+	// Why returns the reason why a chosen physical id is not on offer. forced means that kubelet decided so,
+	// and the device itself is fine.
 	Why func(id string) (reason string, forced bool)
 }
 
-// NewOffer is what the facts say for Decide. healthy is the list that kubelet was sent, nil
-// if there was none. strict holds for all pods; without it, it holds for a pod that reads
-// our annotations.
+// NewOffer returns the input of Decide according to the facts. healthy is the list that kubelet was sent,
+// or nil. strict holds for all pods; without it, a pod that reads nvtopo's annotations is strict.
 func NewOffer(f *podfinder.Facts, who *podfinder.Asker, strict bool, healthy map[string]bool) Offer {
 	o := Offer{Question: f.Question, Who: who, Strict: strict}
 	o.Promised, o.Held = f.Others(who)
@@ -57,8 +56,8 @@ func NewOffer(f *podfinder.Facts, who *podfinder.Asker, strict bool, healthy map
 	return o
 }
 
-// Decision is what to answer. If Narrowed is set, the inner plugin is asked to choose
-// from it, and IDs is the answer if it does not.
+// Decision is the answer to a question. If Narrowed is set, the inner plugin chooses from it, and IDs is
+// the answer if it does not.
 type Decision struct {
 	IDs      []string
 	Narrowed *question.Question
@@ -66,7 +65,7 @@ type Decision struct {
 	Err      error
 }
 
-// Decide answers a question. It is pure.
+// Decide returns the devices for a question, or an error. It is pure.
 func Decide(o Offer) Decision {
 	q := &o.Question
 	if q.Size < 1 || q.Size > len(q.Offered) || len(q.Must) > q.Size {
@@ -94,10 +93,9 @@ func Decide(o Offer) Decision {
 	return o.conflict()
 }
 
-// chosen takes what the scheduler chose for the container. If that is not possible, it
-// also takes other devices of the pod that are left for this container. This is for
-// pods whose init containers hold more than a later container asks for: kubelet passes
-// on any of them.
+// chosen returns the devices that the scheduler chose for the container. If that is not possible, it adds
+// other devices of the pod that are left for this container. This is for pods whose init containers hold
+// more than a later container requests: kubelet passes on any of them.
 func (o *Offer) chosen() ([]string, bool) {
 	ids, ok := o.Question.Take(question.SetOf(o.Who.Want))
 	if ok || (o.Strict && !o.Who.Inherits(o.Question.Resource)) {
@@ -113,7 +111,7 @@ func (o *Offer) chosen() ([]string, bool) {
 	return o.Question.Take(pools...)
 }
 
-// conflict decides for a container that cannot get what was chosen for it.
+// conflict decides for a container that cannot get the devices chosen for it.
 func (o *Offer) conflict() Decision {
 	reason, forced := o.Complaint()
 	d := Decision{Result: ResultConflict}
@@ -135,8 +133,8 @@ func (o *Offer) conflict() Decision {
 	return d
 }
 
-// Complaint names the first chosen device that is not on offer, or the one that was
-// taken instead.
+// Complaint returns the reason for a conflict: the first chosen device that is not on offer, or the
+// device that was taken instead.
 func (o *Offer) Complaint() (reason string, forced bool) {
 	for _, id := range o.Who.Want {
 		if !o.Question.Devices.Has(id) {
@@ -153,8 +151,8 @@ func (o *Offer) Complaint() (reason string, forced bool) {
 	return "kubelet offers too few replicas of them", true
 }
 
-// foreign decides for a container for which nothing was chosen: the inner plugin's
-// preference among the devices that no other pod waits for.
+// foreign decides for a container without chosen devices: the inner plugin's preference among the devices
+// that no other pod waits for.
 func (o *Offer) foreign() Decision {
 	n := o.narrow()
 	d := Decision{Result: ResultForeign, Narrowed: &n}
@@ -170,8 +168,8 @@ func (o *Offer) foreign() Decision {
 	return d
 }
 
-// narrow is the question without the devices meant for others. If too few are left, it
-// includes as few of those as needed.
+// narrow returns the question without the devices meant for others. If too few are left, it includes as
+// few of those as needed.
 func (o *Offer) narrow() question.Question {
 	n := o.Question
 	for _, avoid := range []question.Set{o.Promised.With(o.Later).With(o.Held), o.Promised.With(o.Later), o.Promised} {
@@ -184,8 +182,8 @@ func (o *Offer) narrow() question.Question {
 	return n
 }
 
-// Needs reports whether the answer may depend on ids that may or may not be free: they
-// are chosen for the asking container, or too few others are on offer.
+// Needs reports whether the answer may depend on ids that may or may not be free: they are chosen for the
+// requesting container, or too few others are on offer.
 func (o *Offer) Needs(doubtful question.Set) bool {
 	doubtful = o.Question.Overlapping(doubtful)
 	if len(doubtful) == 0 {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package answer decides what kubelet is told: which devices a container gets, once
-// podfinder has found the container. It is pure.
+// Package answer chooses the devices of a container, once podfinder has found the container. It is pure.
 //
-// The one invariant: an answer has exactly the size kubelet asked for, contains all devices
-// that kubelet had already taken, and nothing that is not on offer or that another
-// container has.
+// Invariant: an answer has exactly the requested size, contains all devices that kubelet had already
+// taken, and no device that is not on offer or that another container has.
 package answer

@@ -9,13 +9,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// enumerable is the largest number of GPUs for which every set is tried. Above it,
-// nvtopo cannot pick sets that contain given GPUs.
+// enumerable is the largest number of GPUs for which every set is tried. With more, nvtopo cannot pick
+// sets that contain given GPUs.
 const enumerable = 16
 
-// pickBest fills a question with the best devices by the objective. It gives up if
-// there are no tables, if an id that must be taken is not in the graph or shares a
-// device with another, or if too few distinct devices are offered.
+// pickBest returns the best devices for a question by the objective. It fails without tables, if an id
+// that must be taken is not in the graph or shares a device with another, or if too few distinct devices
+// are offered.
 func pickBest(tables *nvtopo.Tables, q *question.Question) ([]string, bool) {
 	if tables == nil {
 		return nil, false
@@ -57,10 +57,9 @@ func pickBest(tables *nvtopo.Tables, q *question.Question) ([]string, bool) {
 	return ids, true
 }
 
-// pickSound is pickWith without the GPUs that the graph calls unhealthy, and for
-// several GPUs also without those that it calls degraded, as long as enough remain.
-// Kubelet's offer follows the device plugin's view of health, which may not know of
-// them.
+// pickSound is pickWith without the GPUs that the graph reports as unhealthy, and for several GPUs also
+// without degraded ones, as long as enough remain. Kubelet's offer follows the device plugin's view of
+// health, which may not include them.
 func pickSound(tables *nvtopo.Tables, free, must nvtopo.Mask, k int) (nvtopo.Mask, bool) {
 	g := tables.Graph()
 	healthy, degraded := g.Healthy(), g.Degraded()
@@ -76,8 +75,7 @@ func pickSound(tables *nvtopo.Tables, free, must nvtopo.Mask, k int) (nvtopo.Mas
 	return 0, false
 }
 
-// pickWith returns the best set of k out of free that contains must, of one GPU model
-// if possible.
+// pickWith returns the best set of k out of free that contains must, of one GPU model if possible.
 func pickWith(tables *nvtopo.Tables, free, must nvtopo.Mask, k int) (nvtopo.Mask, bool) {
 	for _, con := range []nvtopo.Constraint{{}, {AllowMixedModels: true}} {
 		var set nvtopo.Mask

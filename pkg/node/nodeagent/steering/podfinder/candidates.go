@@ -11,20 +11,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// candidate is a pod that may ask, with the container it would ask for.
+// candidate is a pod that may be requesting, with the container it would request for.
 type candidate struct {
 	pod       *Pod
 	container *Container
 	want      []string
 	rank      int
-	fits      bool // what it should get is on offer
-	known     bool // kubelet has shown that it holds no devices
+	fits      bool // its wanted devices are on offer
+	known     bool // kubelet has reported that it holds no devices
 	claimed   bool
 	owner     bool // kubelet took devices of its own init container
 	lost      bool // it was served once, and kubelet has no record of that
 }
 
-// Ranks of candidates: pods of a lower rank are asked about first.
+// Ranks of candidates: kubelet is queried about pods of a lower rank first.
 const (
 	rankFresh   = iota // kubelet may have known it before the watch did
 	rankOwner          // kubelet has taken devices of its init container
@@ -36,14 +36,13 @@ const (
 	rankClaimed        // its question was answered just now
 )
 
-// clean reports whether nothing speaks against the candidate.
+// clean reports whether no fact speaks against the candidate.
 func (c *candidate) clean() bool {
 	return c.known && !c.lost && !c.claimed && !c.pod.Deleting && !c.pod.Started && (c.fits || c.owner)
 }
 
-// best returns the likeliest candidate. It prefers those that are in the state of a pod
-// that asks, then those that can get what they should. Between equals the order of
-// asking decides, which begins with the oldest.
+// best returns the likeliest candidate. It prefers those in the state of a requesting pod, then those
+// that can get their wanted devices. Among equals the first in order wins, which is the oldest.
 func best(cs []candidate) candidate {
 	worth := func(c candidate) int {
 		w := 0
@@ -64,8 +63,8 @@ func best(cs []candidate) candidate {
 	return b
 }
 
-// candidates returns the pods that may ask, in the order of asking. A pod is left out
-// if kubelet has shown that all its containers of this size hold devices.
+// candidates returns the pods that may be requesting, in the order of queries. A pod is left out if
+// kubelet has reported that all its containers of this size hold devices.
 func candidates(f *Facts) []candidate {
 	var cs []candidate
 	for _, p := range f.Pods {
@@ -79,9 +78,8 @@ func candidates(f *Facts) []candidate {
 	return inOrder(cs, f.ByBinding)
 }
 
-// byAge and byBinding are the two orders in which kubelet gets pods. Pods that it gets
-// at once, such as all pods when it starts, it sorts by age. Others come in the order
-// they are bound.
+// byAge and byBinding are the two orders in which kubelet receives pods. Pods that it receives together,
+// such as all pods when it starts, it sorts by age. Others come in the order in which they are bound.
 func byAge(a, b candidate) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), a.pod.Created.Compare(b.pod.Created), cmp.Compare(a.pod.Version, b.pod.Version),
 		cmp.Compare(a.pod.UID, b.pod.UID))
@@ -91,8 +89,8 @@ func byBinding(a, b candidate) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.pod.Version, b.pod.Version), cmp.Compare(a.pod.UID, b.pod.UID))
 }
 
-// inOrder sorts by rank. Within one rank it takes pods from both orders alternately,
-// beginning with the order that was right lately.
+// inOrder sorts by rank. Within one rank it takes pods from both orders alternately, beginning with the
+// order that was right recently.
 func inOrder(cs []candidate, bound bool) []candidate {
 	first, second := slices.SortedFunc(slices.Values(cs), byAge), slices.SortedFunc(slices.Values(cs), byBinding)
 	if bound {
@@ -113,8 +111,8 @@ func inOrder(cs []candidate, bound bool) []candidate {
 	return out
 }
 
-// Order says in which of the two orders the asking pod was first. told is false if it
-// was first in both or in neither.
+// Order returns in which of the two orders the requesting pod was first. told is false if it was first in
+// both or in neither.
 func (f *Facts) Order(who *Asker) (bound, told bool) {
 	cs := candidates(f)
 	i := slices.IndexFunc(cs, func(c candidate) bool { return c.pod == who.Pod })
@@ -127,13 +125,13 @@ func (f *Facts) Order(who *Asker) (bound, told bool) {
 	return bound, aged != bound
 }
 
-// MayAsk reports whether the pod could be the one that asks.
+// MayAsk reports whether the pod could be the requesting one.
 func (f *Facts) MayAsk(p *Pod) bool {
 	_, ok := f.candidate(p)
 	return ok
 }
 
-// candidate says whether a pod may ask, and for which container.
+// candidate reports whether a pod may be requesting, and for which container.
 func (f *Facts) candidate(p *Pod) (candidate, bool) {
 	c := candidate{pod: p}
 	c.container, c.lost = f.next(p)
@@ -142,7 +140,7 @@ func (f *Facts) candidate(p *Pod) (candidate, bool) {
 	}
 	c.want = c.container.Want[f.Question.Resource]
 	if c.lost {
-		// Kubelet asks again for devices whose record it lost.
+		// Kubelet requests devices again whose record it lost.
 		if was := question.Physicals(f.Served[p.UID][c.container.Name].IDs); len(was) == f.Question.Size {
 			c.want = was
 		}

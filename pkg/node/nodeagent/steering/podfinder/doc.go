@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podfinder finds the container that asks kubelet for devices. Kubelet asks its
-// plugins without naming the pod. It is pure: Resolve returns what to find out next, and
-// its caller does that and calls it again.
+// Package podfinder finds the container for which kubelet requests devices. Kubelet calls its plugins
+// without naming the pod. It is pure: Resolve returns the next query, and its caller makes it and calls
+// Resolve again.
 //
-// It goes by the pods of the node (view.go), what was served before, kubelet's record and
-// its answers (facts.go). Read resolve.go first, then candidates.go: which pods may ask,
-// in which order, and holds.go: what their containers hold.
+// It uses the pods of the node (view.go), the devices served before, kubelet's record and its reports
+// (facts.go). Read resolve.go first, then candidates.go: the pods that may be requesting and their order,
+// and holds.go: the devices that their containers hold.
 //
-// The one invariant: a pod is never refused because of a doubt about who asks.
+// Invariant: a pod is never rejected because of a doubt about which pod is requesting.
 package podfinder

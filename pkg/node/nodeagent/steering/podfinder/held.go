@@ -10,10 +10,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// Others returns two sets. reserved is what was chosen for other pods that do not hold
-// it yet, and what containers hold that kubelet lost the record of. held is what others
-// hold, including other containers of the asking pod, except for devices that those
-// pass on.
+// Others returns two sets. reserved has the devices chosen for other pods that do not hold them yet, and
+// those that containers hold although kubelet lost the record. held has the devices that others hold,
+// including other containers of the requesting pod, except for devices that those pass on.
 func (f *Facts) Others(who *Asker) (reserved, held question.Set) {
 	reserved, held = question.Set{}, question.Set{}
 	for _, p := range f.Pods {
@@ -36,8 +35,8 @@ func (f *Facts) Others(who *Asker) (reserved, held question.Set) {
 	return reserved, held
 }
 
-// Own returns what was chosen for the asking pod and is not kept by another of its
-// containers. later is the part of it that later containers should get.
+// Own returns the devices chosen for the requesting pod that no other of its containers keeps. later is
+// the part of it that later containers should get.
 func (f *Facts) Own(who *Asker) (own, later question.Set) {
 	own, later = who.Pod.wants(f.Question.Resource), question.Set{}
 	for i := range who.Pod.Containers {
@@ -54,7 +53,7 @@ func (f *Facts) Own(who *Asker) (own, later question.Set) {
 	return own, later.Without(question.SetOf(who.Want))
 }
 
-// held is what a container holds, by the best source available.
+// held returns the devices of a container, from the best source available.
 func (f *Facts) held(uid types.UID, container string) []string {
 	if ids := f.Answers[uid].Holds[container]; len(ids) > 0 {
 		return ids
@@ -65,7 +64,7 @@ func (f *Facts) held(uid types.UID, container string) []string {
 	return f.Served[uid][container].IDs
 }
 
-// Why says why a chosen device is not on offer. The second result is true if kubelet
+// Why returns the reason why a chosen device is not on offer. The second result is true if kubelet
 // decided so by itself.
 func (f *Facts) Why(id string, who *Asker, healthy map[string]bool) (string, bool) {
 	for _, p := range f.Pods {
@@ -92,7 +91,7 @@ func (f *Facts) Why(id string, who *Asker, healthy map[string]bool) (string, boo
 	return "is not offered: kubelet's topology manager leaves it out, or it is not free yet", true
 }
 
-// Havers are the containers that were given exactly ids.
+// Havers returns the containers that were given exactly ids.
 func (f *Facts) Havers(ids []string) []*Asker {
 	var out []*Asker
 	for _, p := range f.Pods {

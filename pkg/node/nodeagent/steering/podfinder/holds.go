@@ -8,17 +8,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// next returns the container that the pod would ask for now: the first one in kubelet's
-// order that holds nothing, or nil if that one has another size. A started pod has no
-// such order: each container asks when it restarts. lost says that the container was
-// served once.
+// next returns the container that the pod would request for now: the first one in kubelet's order that
+// holds no devices, or nil if that one has another size. A started pod has no such order: each container
+// requests when it restarts. lost is true if the container was served once.
 func (f *Facts) next(p *Pod) (c *Container, lost bool) {
 	a, asked := f.Answers[p.UID]
 	if asked && f.namesake(p, a) {
 		return nil, false
 	}
-	// Without the checkpoint, only kubelet's answer shows what the earlier containers
-	// hold.
+	// Without the checkpoint, only kubelet's report tells the devices of the earlier containers.
 	anyOrder := p.Started || (f.Recorded == nil && !asked)
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -71,8 +69,8 @@ func (f *Facts) young(uid types.UID, container string) bool {
 	return ok && f.Now.Sub(s.At) < SettleAge
 }
 
-// namesake reports whether kubelet's answer, which is by name, is about another pod of
-// that name: it has devices that are not recorded for this pod's UID.
+// namesake reports whether kubelet's report, which is by name, is about another pod of that name: it has
+// devices that are not recorded for this pod's UID.
 func (f *Facts) namesake(p *Pod, a Answer) bool {
 	if f.Recorded == nil || len(f.Recorded[p.UID]) > 0 {
 		return false
@@ -85,8 +83,8 @@ func (f *Facts) namesake(p *Pod, a Answer) bool {
 	return false
 }
 
-// owns reports whether kubelet has taken devices that a plain init container of the pod
-// left behind: it gives those to no other pod.
+// owns reports whether kubelet has taken devices that a plain init container of the pod left behind: it
+// gives those to no other pod.
 func (f *Facts) owns(p *Pod) bool {
 	if len(f.Question.Must) == 0 {
 		return false

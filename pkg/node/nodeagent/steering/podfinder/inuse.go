@@ -8,16 +8,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/steering/question"
 )
 
-// Kubelet offers devices that a living pod has in two cases: after it has lost its
-// record, and when it cleans up while we answer a question
-// (kubernetes/kubernetes#137534). It also offers the devices of a pod that has just
-// ended, before the API server and the checkpoint show that. Only kubelet's current
-// answer tells these cases apart. Sets are of ids as kubelet has them here: free
-// replicas of a shared device are on offer beside replicas in use. An offered id is in
-// use if it overlaps one that somebody has; see question.Set.
+// Kubelet offers devices that a living pod has in two cases: after it has lost its record, and when it
+// cleans up while the agent answers a question (kubernetes/kubernetes#137534). It also offers the devices
+// of a pod that has just ended, before the API server and the checkpoint show that. Only kubelet's
+// current report distinguishes these cases. Sets are of ids as kubelet has them here: free replicas of a
+// shared device are on offer beside replicas in use. An offered id is in use if it overlaps an id that a
+// container has; see question.Set.
 
-// InUse is what others have: containers of the asking pod, and other pods for which
-// kubelet has answered.
+// InUse returns the devices of containers of the requesting pod and of other pods that kubelet has
+// reported on.
 func (f *Facts) InUse(who *Asker) question.Set {
 	out := question.Set{}
 	for id := range f.Kept(who) {
@@ -31,11 +30,11 @@ func (f *Facts) InUse(who *Asker) question.Set {
 	return out
 }
 
-// Kept returns what other containers of the asking pod hold and keep, with the name of
-// the container. Plain init containers do not keep their devices but pass them on. The
-// pod is being admitted, so its record cannot be that of an ended pod. The result is
-// empty if who asks is a guess, or if only our own records show what they hold: kubelet
-// may have died before it recorded that.
+// Kept returns the devices that other containers of the requesting pod hold and keep, with the name of
+// the container. Plain init containers do not keep their devices but pass them on. The pod is being
+// admitted, so its record cannot be that of an ended pod. The result is empty if the requesting container
+// is a guess, or if only the agent's own records show the devices: kubelet may have died before it
+// recorded them.
 func (f *Facts) Kept(who *Asker) map[string]string {
 	out := map[string]string{}
 	if !who.certain() || (f.Recorded == nil && !f.Present(who.Pod, who)) {
@@ -53,13 +52,13 @@ func (f *Facts) Kept(who *Asker) map[string]string {
 	return out
 }
 
-// Present reports whether kubelet has said that it counts the pod's devices.
+// Present reports whether kubelet has reported the pod as active.
 func (f *Facts) Present(p *Pod, who *Asker) bool {
 	a, asked := f.Answers[p.UID]
 	return asked && !a.Unknown && !f.otherOfName(p, a, who)
 }
 
-// otherOfName reports whether the answer is about a later pod with the same name as p.
+// otherOfName reports whether kubelet's report is about a later pod with the same name as p.
 func (f *Facts) otherOfName(p *Pod, a Answer, who *Asker) bool {
 	if f.namesake(p, a) || (who != nil && who.Pod.UID != p.UID && who.Pod.Key() == p.Key()) {
 		return true
@@ -74,8 +73,8 @@ func (f *Facts) otherOfName(p *Pod, a Answer, who *Asker) bool {
 	return false
 }
 
-// Unrecorded is what containers of p, other than the asking one, were given and run
-// with, and kubelet has no record of.
+// Unrecorded returns the devices that containers of p, other than the requesting one, were given and run
+// with, and that kubelet has no record of.
 func (f *Facts) Unrecorded(p *Pod, who *Asker) question.Set {
 	out := question.Set{}
 	if f.Recorded == nil || p.Terminal || !p.Started {
@@ -91,7 +90,7 @@ func (f *Facts) Unrecorded(p *Pod, who *Asker) question.Set {
 	return out
 }
 
-// Had is what another pod's containers hold as far as is known.
+// Had returns the known devices of another pod's containers.
 func (f *Facts) Had(p *Pod, who *Asker) question.Set {
 	out := question.Set{}
 	if p.Terminal || (who != nil && p.UID == who.Pod.UID) {

@@ -13,12 +13,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// Trusts reports whether the pod reads the scheduler's choice from one of our
-// annotations: if it got other devices, it would find no GPU.
+// Trusts reports whether the pod reads the scheduler's choice from one of nvtopo's annotations: with
+// other devices, it would find no GPU.
 func (p *Pod) Trusts() bool { return len(p.Reads) > 0 }
 
-// exact reports whether the pod reads which container has which device, and not only a
-// list for the whole pod.
+// exact reports whether the pod reads the devices of each container, and not only a list for the whole
+// pod.
 func (p *Pod) exact() bool {
 	return slices.ContainsFunc(p.Reads, func(key string) bool {
 		switch key {
@@ -29,13 +29,12 @@ func (p *Pod) exact() bool {
 	})
 }
 
-// certain reports whether there is no doubt about who asks: a pod must not be refused
+// certain reports whether the requesting container is known without doubt: a pod must not be rejected
 // because of another pod.
 func (a *Asker) certain() bool { return a != nil && a.Source != SourceGuess && !a.Ambiguous }
 
-// Inherits reports whether the container may have any device chosen for the pod:
-// kubelet passes on the devices of plain init containers without asking, in random
-// order.
+// Inherits reports whether the container may have any device chosen for the pod: kubelet passes on the
+// devices of plain init containers without a request, in random order.
 func (a *Asker) Inherits(resource string) bool {
 	if a.Container.Plain {
 		return true
@@ -43,7 +42,7 @@ func (a *Asker) Inherits(resource string) bool {
 	return !a.Pod.exact() && slices.ContainsFunc(a.Pod.Containers, func(c Container) bool { return c.Plain && c.Limits[resource] > 0 })
 }
 
-// Right reports whether ids are what was chosen, or nothing was chosen.
+// Right reports whether ids are the chosen devices, or none were chosen.
 func (a *Asker) Right(resource string, ids []string) bool {
 	if a.Want == nil || slices.Equal(a.Want, question.Physicals(ids)) {
 		return true
@@ -51,8 +50,8 @@ func (a *Asker) Right(resource string, ids []string) bool {
 	return a.Inherits(resource) && a.Pod.wants(resource).HasAll(question.Physicals(ids))
 }
 
-// Misled refuses a pod that reads our annotations although nothing was chosen for it
-// here: they are empty, or name devices of another node or pod.
+// Misled rejects a pod that reads nvtopo's annotations although no devices were chosen for it here: they
+// are empty, or name devices of another node or pod.
 func (a *Asker) Misled(resource string) error {
 	if !a.certain() || !a.Pod.Trusts() || a.Pod.Chosen || a.Want != nil {
 		return nil
@@ -62,9 +61,9 @@ func (a *Asker) Misled(resource string) error {
 		resource, a.Pod.Key(), strings.Join(a.Pod.Reads, " and "))
 }
 
-// Unfit refuses devices that kubelet took by itself, or against our answer, if the
-// container must have the chosen ones. The devices of an admitted pod never change,
-// while a refused pod is created again.
+// Unfit rejects devices that kubelet took by itself, or against the agent's answer, if the container must
+// have the chosen ones. The devices of an admitted pod never change, while a rejected pod is created
+// again.
 func (f *Facts) Unfit(who *Asker, strict bool) error {
 	switch {
 	case who == nil:
@@ -82,8 +81,8 @@ func (f *Facts) Unfit(who *Asker, strict bool) error {
 		f.Question.Resource, f.Question.Must, who.Container.Name, who.Pod.Key(), who.Want)
 }
 
-// Unseen refuses, in strict mode, a pod that neither the watch nor the API server
-// showed: something may have been chosen for it.
+// Unseen rejects, in strict mode, a pod that neither the watch nor the API server showed: devices may
+// have been chosen for it.
 func (f *Facts) Unseen(strict bool) error {
 	if !strict || !f.Unlisted {
 		return nil

@@ -15,18 +15,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// Why an annotation, or a part of it, was not used (label reason).
+// Reasons why an annotation, or a part of it, was not used (label reason).
 const (
 	IgnoredMalformed = "malformed"
 	IgnoredStale     = "stale" // for another node or pod
 	IgnoredCount     = "count" // not as many devices as the container's limit
 )
 
-// mirrorHashKey is set on the mirror pod of a static pod. Its value is the UID under
-// which kubelet knows the static pod.
+// mirrorHashKey is an annotation of a static pod's mirror pod. Its value is the UID under which kubelet
+// knows the static pod.
 const mirrorHashKey = "kubernetes.io/config.hash"
 
-// Pod is what steering needs of one pod of the node; immutable.
+// Pod is steering's view of one pod of the node; immutable.
 type Pod struct {
 	UID             types.UID // kubelet's UID, which for a static pod is not its mirror's
 	Namespace, Name string
@@ -35,22 +35,22 @@ type Pod struct {
 	Deleting        bool
 	Started         bool // kubelet has reported containers, so it was admitted once
 	Terminal        bool
-	Reads           []string // the annotations of ours that it reads; makes it strict
+	Reads           []string // nvtopo's annotations that it reads; makes it strict
 	Chosen          bool     // it has a choice for this pod on this node, and all of it can be used
 	Containers      []Container
 }
 
-// Container is one container that asks for devices. Containers are in the order in
-// which kubelet serves them: init containers first.
+// Container is one container that requests devices. Containers are in the order in which kubelet serves
+// them: init containers first.
 type Container struct {
 	Name    string
-	Running bool                // as last reported; a running container does not ask
+	Running bool                // as last reported; a running container makes no request
 	Plain   bool                // plain init container: its devices pass on to later containers
 	Limits  map[string]int      // resource -> devices, above 0
 	Want    map[string][]string // resource -> physical ids chosen by the scheduler, sorted
 }
 
-// Key is namespace/name.
+// Key returns namespace/name.
 func (p *Pod) Key() string { return p.Namespace + "/" + p.Name }
 
 // wants returns all devices of one resource that were chosen for the pod.
@@ -62,8 +62,8 @@ func (p *Pod) wants(resource string) question.Set {
 	return s
 }
 
-// PodOf is what is needed of a pod on this node. ignore is called for each reason why
-// its annotation, or a part of it, is not used.
+// PodOf returns the view of a pod on this node. ignore is called for each reason why its annotation, or a
+// part of it, is not used.
 func PodOf(pod *v1.Pod, node string, ignore func(reason string)) *Pod {
 	p := &Pod{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time,
@@ -75,8 +75,7 @@ func PodOf(pod *v1.Pod, node string, ignore func(reason string)) *Pod {
 	if hash := pod.Annotations[mirrorHashKey]; hash != "" && pod.Annotations[v1.MirrorPodAnnotationKey] != "" {
 		p.UID = types.UID(hash)
 	}
-	// The version only sets the order of asking, so one that is not a number does no
-	// harm.
+	// The version only sets the order of queries, so one that is not a number does no harm.
 	p.Version, _ = strconv.ParseUint(pod.ResourceVersion, 10, 64)
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
@@ -96,8 +95,8 @@ func PodOf(pod *v1.Pod, node string, ignore func(reason string)) *Pod {
 	return p
 }
 
-// addContainer keeps the limits that kubelet might ask a plugin for. Kubelet uses
-// limits, and leaves out what DRA has already provided.
+// addContainer adds the container with the limits that kubelet might request from a plugin. Kubelet uses
+// limits, and leaves out resources that DRA has already provided.
 func (p *Pod) addContainer(pod *v1.Pod, c *v1.Container, plain bool) {
 	limits := map[string]int{}
 	for name, q := range c.Resources.Limits {
@@ -120,8 +119,8 @@ func providedByDRA(pod *v1.Pod, container, resource string) bool {
 	})
 }
 
-// readAnnotation takes over what the scheduler chose, if it chose for this pod on this
-// node. Anything else is ignored: the verifier reports it to the user.
+// readAnnotation adopts the allocation, if it is for this pod on this node. Any other is ignored: the
+// verifier reports it to the user.
 func (p *Pod) readAnnotation(pod *v1.Pod, node string, ignore func(reason string)) {
 	a, err := allocation.Of(pod, node)
 	switch {
@@ -139,8 +138,8 @@ func (p *Pod) readAnnotation(pod *v1.Pod, node string, ignore func(reason string
 	}
 }
 
-// take takes over what was chosen for each container. misfit is called for each
-// container that asks for something else.
+// take sets the chosen devices of each container. misfit is called for each container with another
+// request.
 func (p *Pod) take(a *allocation.Allocation, misfit func()) {
 	for i := range a.Containers {
 		chosen := &a.Containers[i]

@@ -16,10 +16,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// GPU is the resource that all questions are of.
+// GPU is the resource of all questions.
 const GPU = "nvidia.com/gpu"
 
-// Epoch is when pod 0 was made.
+// Epoch is the creation time of pod 0.
 var Epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // Pod builds a view. The number is its age: greater is younger and bound later.
@@ -31,7 +31,7 @@ func Pod(n int, containers ...podfinder.Container) *podfinder.Pod {
 	}
 }
 
-// Asks is an app container that asks for n GPUs; chosen are the scheduler's.
+// Asks returns an app container that requests n GPUs; chosen are the scheduler's.
 func Asks(name string, n int, chosen ...string) podfinder.Container {
 	c := podfinder.Container{Name: name, Limits: map[string]int{GPU: n}, Want: map[string][]string{}}
 	if len(chosen) > 0 {
@@ -47,14 +47,14 @@ func InitAsks(name string, n int, chosen ...string) podfinder.Container {
 	return c
 }
 
-// World is what kubelet would answer and what the API server would list.
+// World holds the responses of kubelet and the API server.
 type World struct {
 	Kubelet map[string]map[string][]string // pod name -> container -> ids; a name that is missing is unknown
 	Live    []*podfinder.Pod               // nil: as the watch
 	Deaf    bool                           // kubelet answers nothing
 }
 
-// GPUs are the ids of these devices.
+// GPUs returns the ids of these devices.
 func GPUs(ids ...int) []string {
 	out := make([]string, len(ids))
 	for i, id := range ids {
@@ -63,11 +63,10 @@ func GPUs(ids ...int) []string {
 	return out
 }
 
-// Surveyed stands for the request that tells of all pods, among the pods asked for.
+// Surveyed is the entry for the request of all pods, among the pods queried.
 const Surveyed = "all"
 
-// Settle drives Resolve to its end, as steering does, and returns who was asked
-// for in order.
+// Settle runs Resolve to its end, as steering does, and returns the pods queried in order.
 func Settle(t *testing.T, f *podfinder.Facts, w World) (who *podfinder.Asker, asked []string, listed bool) {
 	t.Helper()
 	for range 1000 {
@@ -115,7 +114,7 @@ func Settle(t *testing.T, f *podfinder.Facts, w World) (who *podfinder.Asker, as
 	return nil, nil, false
 }
 
-// Facts are those of a question with these pods on the node, and nothing else known.
+// Facts returns the facts of a question with these pods on the node, and no others.
 func Facts(q question.Question, pods ...*podfinder.Pod) *podfinder.Facts {
 	return &podfinder.Facts{
 		Question: q, Now: Epoch.Add(time.Hour), Pods: pods, Fresh: map[types.UID]bool{}, Served: map[types.UID]map[string]podfinder.Served{},
@@ -123,21 +122,20 @@ func Facts(q question.Question, pods ...*podfinder.Pod) *podfinder.Facts {
 	}
 }
 
-// Wanting is a question for n of the eight GPUs of the node.
+// Wanting returns a question for n of the eight GPUs of the node.
 func Wanting(n int) question.Question { return question.New(GPU, GPUs(0, 1, 2, 3, 4, 5, 6, 7), nil, n) }
 
-// Without is the question with these ids not on offer.
+// Without returns the question with these ids not on offer.
 func Without(q question.Question, ids ...string) question.Question {
 	return question.New(q.Resource, q.Offered.Without(question.SetOf(ids)).Sorted(), q.Must, q.Size)
 }
 
-// Including is the question with ids that must be taken.
+// Including returns the question with ids that must be taken.
 func Including(q question.Question, must ...string) question.Question {
 	return question.New(q.Resource, q.Offered.Sorted(), must, q.Size)
 }
 
-// RecordedAs has kubelet's checkpoint give ids to a container of pod n, and so what was
-// served an hour ago.
+// RecordedAs records ids in kubelet's checkpoint for a container of pod n, served an hour ago.
 func RecordedAs(n int, container string, ids ...string) func(*podfinder.Facts) {
 	return func(f *podfinder.Facts) {
 		uid := types.UID(fmt.Sprintf("uid-p%d", n))
@@ -149,7 +147,7 @@ func RecordedAs(n int, container string, ids ...string) func(*podfinder.Facts) {
 	}
 }
 
-// ServedAs has ids served to a container of pod n some time ago.
+// ServedAs records that ids were served to a container of pod n some time ago.
 func ServedAs(n int, container string, ago time.Duration, ids ...string) func(*podfinder.Facts) {
 	return func(f *podfinder.Facts) {
 		uid := types.UID(fmt.Sprintf("uid-p%d", n))
@@ -160,7 +158,7 @@ func ServedAs(n int, container string, ago time.Duration, ids ...string) func(*p
 	}
 }
 
-// Tables are those of a DGX with its GPUs called GPU-0 to GPU-7.
+// Tables returns the tables of a DGX with GPUs GPU-0 to GPU-7.
 func Tables(tb testing.TB) *nvtopo.Tables {
 	tb.Helper()
 	m, err := machine.Lookup("dgx-a100")

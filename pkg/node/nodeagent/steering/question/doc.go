@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package question is what kubelet asks a device plugin: so many devices out of those that
-// it offers; and sets of device ids. It is pure.
+// Package question defines kubelet's request to a device plugin, a number of devices out of those
+// offered, and sets of device ids. It is pure.
 //
-// The one invariant: an id stands for a device or for a replica of one, and two ids that
-// overlap are never with two containers.
+// Invariant: an id stands for a device or for a replica of one, and two containers never have overlapping
+// ids.
 package question

@@ -7,27 +7,25 @@ import (
 	"time"
 )
 
-// Question is what kubelet asks: size devices out of offered, and all of must among
-// them.
+// Question is kubelet's request: Size devices out of Offered, including all of Must.
 type Question struct {
 	Resource string
 	Offered  Set      // must included
 	Devices  Set      // the physical ids of what is offered
 	Must     []string // sorted
 	Size     int
-	// final: kubelet has already taken the devices and offers nothing else.
+	// Final is true if kubelet has already taken the devices and offers no others.
 	Final bool
 	At    time.Time // when it came
 }
 
-// New is what kubelet asks before it takes devices: size out of offered and must, with all
-// of must among them.
+// New returns kubelet's request before it takes devices: size out of offered and must, including all of
+// must.
 func New(resource string, offered, must []string, size int) Question {
 	return Question{Resource: resource, Offered: SetOf(offered), Devices: SetOf(Physicals(offered)), Must: SetOf(must).Sorted(), Size: size}
 }
 
-// NewFinal is the question of an Allocate: for which container did kubelet take
-// ids?
+// NewFinal returns the question of an Allocate: which container kubelet took ids for.
 func NewFinal(resource string, ids []string) Question {
 	q := New(resource, ids, ids, len(ids))
 	q.Final = true
@@ -38,7 +36,7 @@ func NewFinal(resource string, ids []string) Question {
 func (q *Question) Overlapping(ids Set) Set {
 	out := Set{}
 	if !q.Devices.HasAny(Physicals(ids.Sorted())) {
-		return out // quick: what most pods have is not on offer
+		return out // quick: the devices of most pods are not on offer
 	}
 	for id := range q.Offered {
 		if ids.Overlaps(id) {
@@ -48,8 +46,7 @@ func (q *Question) Overlapping(ids Set) Set {
 	return out
 }
 
-// Avoiding is the offer without the physical ids in avoid, but with the ids that must
-// be taken.
+// Avoiding returns the offer without the physical ids in avoid, but with the ids that must be taken.
 func (q *Question) Avoiding(avoid Set) Set {
 	out := SetOf(q.Must)
 	for id := range q.Offered {
@@ -60,8 +57,8 @@ func (q *Question) Avoiding(avoid Set) Set {
 	return out
 }
 
-// Take fills the question from pools of physical ids, the first pool first, with one id
-// per device. It fails if the pools have too few ids, or lack one that must be taken.
+// Take fills the question from pools of physical ids, the first pool first, with one id per device. It
+// fails if the pools have too few ids, or lack one that must be taken.
 func (q *Question) Take(pools ...Set) ([]string, bool) {
 	ids, used := slices.Clone(q.Must), Set{}
 	for _, id := range q.Must {
@@ -84,8 +81,7 @@ func (q *Question) Take(pools ...Set) ([]string, bool) {
 	return ids, len(ids) == q.Size
 }
 
-// First fills the question with ids in order, from distinct devices as long as there
-// are some.
+// First fills the question with ids in order, from distinct devices as long as possible.
 func (q *Question) First() []string {
 	ids, used, taken := slices.Clone(q.Must), SetOf(Physicals(q.Must)), SetOf(q.Must)
 	offered := q.Offered.Sorted()

@@ -11,7 +11,7 @@ import (
 // Set is a set of device ids, or of physical ones.
 type Set map[string]struct{}
 
-// SetOf is the union of lists of ids.
+// SetOf returns the union of lists of ids.
 func SetOf(ids ...[]string) Set {
 	s := Set{}
 	for _, part := range ids {
@@ -41,7 +41,7 @@ func (s Set) HasAll(ids []string) bool {
 // HasAny reports whether one of ids is in the set.
 func (s Set) HasAny(ids []string) bool { return slices.ContainsFunc(ids, s.Has) }
 
-// With is the union.
+// With returns the union of s and o.
 func (s Set) With(o Set) Set {
 	out := maps.Clone(o)
 	if out == nil {
@@ -51,7 +51,7 @@ func (s Set) With(o Set) Set {
 	return out
 }
 
-// Without is the difference.
+// Without returns the ids of s that are not in o.
 func (s Set) Without(o Set) Set {
 	out := Set{}
 	for id := range s {
@@ -62,23 +62,21 @@ func (s Set) Without(o Set) Set {
 	return out
 }
 
-// Common is the intersection.
+// Common returns the intersection of s and o.
 func (s Set) Common(o Set) Set { return s.Without(s.Without(o)) }
 
-// Sorted lists the set.
+// Sorted returns the ids of the set in order.
 func (s Set) Sorted() []string { return slices.Sorted(maps.Keys(s)) }
 
-// Physical is the device of an id: plugins that share a device give out
-// "<device>::<replica>".
+// Physical returns the device of an id: plugins that share a device give out "<device>::<replica>".
 func Physical(id string) string {
 	device, _, _ := strings.Cut(id, "::")
 	return device
 }
 
-// Overlaps reports whether id and an id of s cannot be with two containers: they are the
-// same, or one is a whole device and the other a replica of it. Two replicas of a device
-// can. A device has ids of both kinds after sharing was switched on or off: pods keep
-// the ids that they were given before.
+// Overlaps reports whether id and an id of s exclude each other: they are the same, or one is a whole
+// device and the other a replica of it. Two replicas of a device do not overlap. A device has ids of both
+// kinds after sharing was switched on or off: pods keep the ids that they were given before.
 func (s Set) Overlaps(id string) bool {
 	if s.Has(id) || s.Has(Physical(id)) {
 		return true
@@ -104,10 +102,10 @@ func Physicals(ids []string) []string {
 	return slices.Compact(out)
 }
 
-// Key is equal for equal sets of ids; ids must be sorted.
+// Key returns a string that is equal for equal sets of ids; ids must be sorted.
 func Key(sorted []string) string { return strings.Join(sorted, "\x00") }
 
-// Sorted is a sorted copy.
+// Sorted returns a sorted copy of ids.
 func Sorted(ids []string) []string {
 	out := slices.Clone(ids)
 	slices.Sort(out)
