@@ -13,13 +13,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// A pod whose binding is in doubt may take the same choice again: whatever of the attempt
-// before is still carried out says the same as the new one. Otherwise each attempt
-// would keep a set of GPUs until its doubt is decided.
+// A pod whose binding has an unknown outcome may take the same allocation again: if the earlier attempt
+// is still carried out, it writes the same as the new one. Otherwise each attempt would keep a set of
+// GPUs until its outcome is known.
 
-// usageAgain returns the usage of a node as a pod finds it that has a choice in doubt there,
-// and the reservation with this choice, if the pod may have it again: it asks for the same, and
-// the solver would take this set if these GPUs were all that is free.
+// usageAgain returns the usage of a node for a pod that has a reservation with unknown outcome there, and
+// this reservation, if the pod may take it again: its request is unchanged, and the solver would choose
+// this set if only these GPUs were free. Otherwise it returns nils.
 func (s *NodeCache) usageAgain(d *placement.Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, *reservations.Reservation) {
 	reserved := x.reserved.View()
 	if !reserved.Doubtful() {
@@ -54,8 +54,8 @@ func (s *NodeCache) usageAgain(d *placement.Demand, x *cell, n *usage.Node, gene
 	return u, r
 }
 
-// mayTakeAgain returns the node on which the pod may take its choice again that is in doubt;
-// empty if there is none.
+// mayTakeAgain returns the node on which the pod may take its allocation with unknown outcome again, or
+// "".
 func (s *NodeCache) mayTakeAgain(d *placement.Demand, snapshot fwk.NodeInfoLister) string {
 	name := s.reservations.TriedOn(d.UID)
 	if name == "" {

@@ -16,9 +16,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// computeFor is the usage of a node with the pods of here as it counts for a demand. For
-// one that looks ahead, kubelet has released the devices of pods that have just gone,
-// and admitted those that have just come.
+// computeFor returns the usage of a node with the pods of here, for one demand. With d.Ahead it assumes
+// that kubelet has released the devices of pods that have just ended, and has admitted pods that were
+// just bound.
 func (s *NodeCache) computeFor(d *placement.Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	if !d.Ahead {
 		return s.computeUsage(x, n, generation, here, snapshot)
@@ -38,14 +38,14 @@ func (s *NodeCache) computeFor(d *placement.Demand, x *cell, n *usage.Node, gene
 	return u
 }
 
-// Yielding returns the pods of gangs with places on a node, which no cycle has begun to use, that
-// yield to a pod of this priority.
+// Yielding returns the gang members with a planned place on a node that yield to a pod of this priority.
+// No cycle has begun to use these places.
 func (s *NodeCache) Yielding(node string, priority int32) []types.UID {
 	return s.reservedOn(node).Yielding(priority)
 }
 
-// Has reports whether something is reserved for a pod on a node, or its living agent says that
-// kubelet has devices of it.
+// Has reports whether a node has a reservation for a pod, or its live agent reports devices of the pod in
+// kubelet's record.
 func (s *NodeCache) Has(node string, uid types.UID) bool {
 	if slices.ContainsFunc(s.reservedOn(node).Reservations, func(r usage.Reservation) bool { return r.UID == uid }) {
 		return true
@@ -54,8 +54,8 @@ func (s *NodeCache) Has(node string, uid types.UID) bool {
 	return n != nil && n.Enforced(s.clock.Now()) && len(n.Records[uid]) > 0
 }
 
-// Unreleased lists the pods, as namespace/name, that have just gone and whose devices the
-// node's kubelet has yet to release. Of a pod that an agent did not name it is the UID.
+// Unreleased lists the pods, as namespace/name, that have just ended and whose devices the node's kubelet
+// has not released yet. A pod that the agent did not name is listed by its UID.
 func (s *NodeCache) Unreleased(node string) []string {
 	n := s.Node(node)
 	if n == nil {
@@ -71,15 +71,15 @@ func (s *NodeCache) Unreleased(node string) []string {
 	return out
 }
 
-// busySince is when a node's kubelet was first found to have pods to admit before another,
-// and when last.
+// busySince has the times at which a node's kubelet was first and last found to have pods to admit before
+// another one.
 type busySince struct {
 	mu          sync.Mutex // guards both
 	first, last time.Time
 }
 
-// lately takes note that kubelet is found so now, and reports whether it was not found so for
-// longer than it may take.
+// lately records that kubelet is busy at now, and reports whether it has been so for at most
+// reservations.ReleaseWithin.
 func (b *busySince) lately(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

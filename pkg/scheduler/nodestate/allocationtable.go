@@ -19,21 +19,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// AllocationTable has the allocations that pods are assumed to get: chosen for them, and not on them
-// yet as the scheduler sees them. It alone chooses devices.
+// AllocationTable has the assumed allocations: those chosen for pods that do not show them yet in the
+// scheduler's view. Devices are chosen only here.
 type AllocationTable struct {
 	clock        clock.PassiveClock
 	cache        *NodeCache
 	reservations *reservations.Table
 	changes      *Changes
-	choosing     sync.Mutex   // held by who chooses devices and records the choice
+	choosing     sync.Mutex   // held while devices are chosen and the choice is recorded
 	swept        atomic.Int64 // when the last cycle began, in Unix nanoseconds
 }
 
-// Assume chooses the pod's devices on a node and records the choice, one for the whole
-// process at a time. For a pod that has a present reservation on the
-// node, planned or not, it returns that reservation's allocation. A nil allocation with Fits means the
-// node has no graph that counts and the pod needs none.
+// Assume chooses the pod's devices on a node and records the choice; one call in the process at a time.
+// For a pod that has a present reservation on the node, planned or not, it returns that reservation's
+// allocation. A nil allocation with Fits means that the node has no valid graph and the pod needs none.
 func (t *AllocationTable) Assume(d *placement.Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, placement.Reason) {
 	if r, _ := t.reservations.Begin(pod.UID, info.Node().Name); r != nil {
 		return r.Allocation, placement.Fits
@@ -77,7 +76,8 @@ func (t *AllocationTable) Assume(d *placement.Demand, pod *v1.Pod, info fwk.Node
 	return a, reason
 }
 
-// record adds a choice to the table, which is again's if that is not nil. It needs t.choosing.
+// record adds a choice to the table; again is the reservation that the pod takes again, or nil. The
+// caller holds t.choosing.
 func (t *AllocationTable) record(d *placement.Demand, pod *v1.Pod, x *cell, a *allocation.Allocation, again *reservations.Reservation) (*allocation.Allocation, placement.Reason) {
 	change, added := t.reservations.Add(&reservations.Reservation{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Node: &x.reserved, Allocation: a, Request: d.Request,
@@ -89,7 +89,7 @@ func (t *AllocationTable) record(d *placement.Demand, pod *v1.Pod, x *cell, a *a
 	return a, placement.Fits
 }
 
-// Forget takes back what Assume promised; see reservations.Table.Unreserve.
+// Forget takes back an allocation that Assume recorded; see reservations.Table.Unreserve.
 func (t *AllocationTable) Forget(uid types.UID, node string) {
 	r := t.reservations.Present(uid, node)
 	if r == nil {
@@ -102,7 +102,7 @@ func (t *AllocationTable) Forget(uid types.UID, node string) {
 	t.changes.tell(t.reservations.Unreserve(r, bound))
 }
 
-// bound is what the table is told of a pod that is bound.
+// bound describes a bound pod for the table of reservations.
 func (t *AllocationTable) bound(pod *v1.Pod) *reservations.Bound {
 	return &reservations.Bound{
 		UID: pod.UID, Node: pod.Spec.NodeName, Version: pod.ResourceVersion, Allocation: t.cache.podDevices.allocationOf(pod, pod.Spec.NodeName),
@@ -123,13 +123,13 @@ func (t *AllocationTable) podGone(uid types.UID) {
 	t.changes.tell(change)
 }
 
-// Gone reports whether the informer said a short time ago that it no longer has a pod:
-// it was deleted, or has ended. A Binding of one that has ended succeeds and nothing
-// tells of it, so whoever would wait for the bound pod would wait for ever.
+// Gone reports whether the informer dropped a pod a short time ago, because it was deleted or has ended.
+// A Binding of a pod that has ended succeeds and causes no event, so a caller must not wait for that pod
+// to become bound.
 func (t *AllocationTable) Gone(uid types.UID) bool { return t.reservations.Gone(uid) }
 
-// Sweep drops settled reservations which the given snapshot can replace. Call it at the
-// start of a scheduling cycle, where nothing else reads an older snapshot.
+// Sweep drops settled reservations that the given snapshot replaces. Call it at the start of a scheduling
+// cycle, when no older snapshot is being read.
 func (t *AllocationTable) Sweep(snapshot fwk.NodeInfoLister) {
 	t.swept.Store(t.clock.Now().UnixNano())
 	t.changes.tell(t.reservations.ExpireNominated())
@@ -140,13 +140,12 @@ func (t *AllocationTable) Sweep(snapshot fwk.NodeInfoLister) {
 	t.changes.tell(t.reservations.Drop(slices.DeleteFunc(settled, func(r reservations.Settled) bool { return !t.replaceable(r, snapshot) })))
 }
 
-// replaceable reports whether the snapshot alone now says what the reservation said.
-// A confirmed reservation needs its pod listed with an allocation: the scheduler's
-// cache may have forgotten a pod whose binding it believed lost, and not have
-// heard yet that it was carried out. And it must be the pod as of its binding:
-// an assumed pod has the annotation that an earlier attempt left on it, and goes
-// again when the present attempt fails. A void one says nothing of its pod any more, once
-// that is listed as it was bound: by somebody who wrote no allocation, perhaps.
+// replaceable reports whether the snapshot without the reservation shows the same devices as used. A
+// confirmed reservation needs its pod in the snapshot with an allocation, because the scheduler's cache
+// may have forgotten a pod whose binding it believed lost, and not yet have the event that it was carried
+// out. The pod must also be at least as new as its binding: an assumed pod has the annotation of an
+// earlier attempt and is dropped again if the present attempt fails. A void reservation is replaced once
+// its pod is listed as it was bound, even without an allocation, for another scheduler may have bound it.
 func (t *AllocationTable) replaceable(r reservations.Settled, snapshot fwk.NodeInfoLister) bool {
 	info, err := snapshot.Get(r.Node.Name())
 	if err != nil {
@@ -182,11 +181,11 @@ func (t *AllocationTable) Dump() []diagnosis.Reservation {
 	return out
 }
 
-// forgetNode takes the cell of a node out, unless something of the node exists or is reserved there.
+// forgetNode removes the cell of a node, unless the node has an object or a reservation.
 //
-// A cycle that found the cell before may go on using it: it reads that there is no graph. It adds no
-// reservation to it: who adds one finds the cell while choosing is held, or compares it then.
-// The waker, the index and Stampers keep cells for longer, and are told, or compare
+// A cycle that found the cell before may go on using it: it then finds no graph. It cannot add a
+// reservation to it, because reservations are added to cells that are found, or compared, while choosing
+// is held. The waker, the index and Stampers keep cells for longer; they are notified, or compare
 // cells.forgotten.
 func (t *AllocationTable) forgetNode(x *cell) bool {
 	t.choosing.Lock()

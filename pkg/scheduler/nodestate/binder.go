@@ -21,7 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// ErrCordoned says that a node takes no pods with devices.
+// ErrCordoned is the error for a node that takes no pods with devices.
 var ErrCordoned = errors.New("the node's devices are being divided, and it takes no pods with devices (annotation " + poolv1alpha1.AnnotationDraining + ")")
 
 // nodeReader reads a node from the API server.
@@ -33,8 +33,8 @@ func readNodesFrom(client clientset.Interface) nodeReader {
 	}
 }
 
-// Binder writes what pods are bound with: it says whether this process may, and limits how many
-// writes are under way.
+// Binder guards the writes that bind pods: it checks whether this process may write, and limits the
+// writes in flight.
 type Binder struct {
 	clock          clock.Clock
 	requestTimeout time.Duration
@@ -46,8 +46,9 @@ type Binder struct {
 	readNode       nodeReader // nil until Connect
 }
 
-// MayBind fails if this process may not send the Binding of a pod with devices to a node: it may lead
-// no longer, or the node is cordoned. In the time after its election it asks the API server for the node.
+// MayBind fails if this process may not send the Binding of a pod with devices to a node: it may no
+// longer lead, or the node is cordoned. In the time after its election it reads the node from the API
+// server.
 func (b *Binder) MayBind(ctx context.Context, node string) error {
 	if err := b.leader.Check(ctx); err != nil {
 		return err
@@ -73,9 +74,9 @@ func (b *Binder) MayBind(ctx context.Context, node string) error {
 	return nil
 }
 
-// Bounded ends a request that gets no answer when the API server, too, has given it up
-// (requestTimeout): a reservation would last as long as its request, and every doubt as long
-// as the reading of one.
+// Bounded returns a context that ends when the API server, too, has given up the request
+// (requestTimeout). Without it a reservation could last as long as its request, and an unknown outcome as
+// long as the read that decides it.
 func (b *Binder) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, b.requestTimeout)
 }

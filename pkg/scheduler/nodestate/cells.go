@@ -15,30 +15,30 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/waking"
 )
 
-// cell holds everything known by node name. It outlives graph and Node object, for a while; see
-// forgetNodes.
+// cell is the node entry: everything known under a node name. It outlives graph and Node object for a
+// while; see forgetNodes.
 type cell struct {
 	name  string
 	entry *topologies.Entry
 	usage atomic.Pointer[usage.Usage]
-	// candidate is the index's part of it. Its Revision counts changes of graph and of
-	// either kind of reservation; it is part of the usage memo's key, too.
+	// candidate is the index's part. Its Revision counts changes of the graph and of assumed and nominated
+	// allocations; it is also part of the key of the remembered usage.
 	candidate candidates.Node
 	waking    waking.Node       // the waker's part of it
 	reserved  reservations.Node // the part of the table of reservations
 	busy      busySince
 
-	goneSince time.Time // when forgetNodes first found the node gone, which alone uses it
+	goneSince time.Time // when forgetNodes first found the node gone; used only there
 }
 
-// cells maps node name -> cell. A node has one cell at a time. One that came back has another one
-// than before if that was forgotten: who keeps a cell beyond a cycle compares forgotten.
+// cells maps node name -> cell. A node has one cell at a time. A node that returns after its cell was
+// forgotten gets another one, so code that keeps a cell beyond a cycle compares forgotten.
 type cells struct {
 	byName    sync.Map
 	newCell   func(name string) *cell
-	forgotten atomic.Uint64 // how many were taken out
+	forgotten atomic.Uint64 // number of cells removed
 
-	mu sync.Mutex // held by who puts a cell in or takes one out
+	mu sync.Mutex // held while a cell is added or removed
 }
 
 func newCells(newCell func(name string) *cell) *cells { return &cells{newCell: newCell} }
@@ -61,7 +61,7 @@ func (c *cells) all() iter.Seq2[string, *cell] {
 	}
 }
 
-// ensure returns the cell of a node, made if need be.
+// ensure returns the cell of a node and makes it if necessary.
 func (c *cells) ensure(name string) *cell {
 	if x := c.get(name); x != nil {
 		return x
@@ -72,12 +72,12 @@ func (c *cells) ensure(name string) *cell {
 		return x
 	}
 	x := c.newCell(name)
-	x.candidate.Revision.Store(c.forgotten.Load() << 32) // no cell of the name before had this one, or a later one
+	x.candidate.Revision.Store(c.forgotten.Load() << 32) // greater than every revision of an earlier cell of this name
 	c.byName.Store(name, x)
 	return x
 }
 
-// forget takes a cell out if may says so. No cell is made meanwhile.
+// forget removes a cell if may returns true. No cell is made meanwhile.
 func (c *cells) forget(x *cell, may func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/waking"
 )
 
-// Changes passes on what changes of a node: to the memo of its usage, the index of nodes and the
-// waker, and to listeners.
+// Changes distributes changes of a node to the remembered usage, the index of nodes, the waker and
+// listeners.
 type Changes struct {
 	cells      *cells
 	topologies *topologies.Cache
@@ -27,13 +27,13 @@ type Changes struct {
 	onFreed    func() // it must not block
 }
 
-// touch says that a node's graph or reservations changed.
+// touch marks that a node's graph or reservations changed.
 func (ch *Changes) touch(x *cell) {
 	ch.waker.Changed(&x.waking)
 	ch.index.Changed(&x.candidate)
 }
 
-// touchNode says that the scheduler's snapshot of a node changed or soon will.
+// touchNode marks that the scheduler's snapshot of a node changed or soon will.
 func (ch *Changes) touchNode(name string) {
 	if x := ch.cells.get(name); x != nil {
 		ch.waker.Changed(&x.waking)
@@ -41,7 +41,7 @@ func (ch *Changes) touchNode(name string) {
 	}
 }
 
-// listeners are told when some node may have room that it had not.
+// listeners are called when some node may have new room.
 type listeners struct {
 	fns atomic.Pointer[[]func()] // replaced as a whole
 }
@@ -54,10 +54,10 @@ func (l *listeners) tell() {
 	}
 }
 
-// OnRoom has fn called when some pods may fit that did not: a pod ended or left its node, what
-// was reserved for one is dropped, a graph counts again or has more to give, the first lists are
-// in. What a Node itself says, it does not tell. fn may be called under locks of ours: it must not block, and
-// call nothing of ours.
+// OnRoom registers fn to be called when pods may fit that did not: a pod ended or left its node, a
+// reservation was dropped, a graph became valid again or gained devices, or the first lists are in. It is
+// not called for changes of Node objects. fn may be called under locks of this package, so it must not
+// block, nor call this package.
 func (ch *Changes) OnRoom(fn func()) {
 	for {
 		old := ch.listeners.fns.Load()
@@ -71,19 +71,19 @@ func (ch *Changes) OnRoom(fn func()) {
 	}
 }
 
-// freed wakes the pods that no event of the scheduler's would wake: devices may have come free.
+// freed wakes pods that no event of kube-scheduler's would wake, because devices may have become free.
 func (ch *Changes) freed() {
 	ch.onFreed()
 	ch.listeners.tell()
 }
 
-// changed makes the remembered usage of a node void, and touches it.
+// changed invalidates the remembered usage of a node, and touches the node.
 func (ch *Changes) changed(x *cell) {
 	x.candidate.Revision.Add(1)
 	ch.touch(x)
 }
 
-// tell passes on what a step of the table of reservations changed.
+// tell distributes the changes made by one step of the table of reservations.
 func (ch *Changes) tell(c reservations.Change) {
 	for _, n := range c.Nodes {
 		ch.changed(ch.cells.ensure(n.Name()))
@@ -94,12 +94,12 @@ func (ch *Changes) tell(c reservations.Change) {
 	switch {
 	case c.Freed:
 		ch.freed()
-	case c.Left: // the scheduler's own events wake single pods
+	case c.Left: // kube-scheduler's own events wake single pods
 		ch.listeners.tell()
 	}
 }
 
-// passOn tells everybody whom a change of topologies concerns.
+// passOn returns the function that distributes a change of topologies.
 func (ch *Changes) passOn(ctx context.Context) topologies.PassOn {
 	return func(c topologies.Change, err error) {
 		if err != nil {
@@ -108,7 +108,7 @@ func (ch *Changes) passOn(ctx context.Context) topologies.PassOn {
 		}
 		ch.takeNote(&c)
 		if c.Unserved {
-			ch.waker.OpenGates() // they are told why they wait
+			ch.waker.OpenGates() // so that they report why they wait
 		}
 		if c.Freed || c.Unserved {
 			ch.freed()
@@ -116,12 +116,12 @@ func (ch *Changes) passOn(ctx context.Context) topologies.PassOn {
 	}
 }
 
-// takeNote makes remembered usages void, and the index and the waker look at the nodes again.
+// takeNote invalidates remembered usages, and has the index and the waker look at the nodes again.
 func (ch *Changes) takeNote(c *topologies.Change) {
 	if c.Node == "" {
 		return
 	}
-	x := ch.cells.ensure(c.Node) // also of an object that cannot be read: Diagnose tells of it
+	x := ch.cells.ensure(c.Node) // also for an object that cannot be read: Diagnose reports it
 	if c.Changed {
 		ch.topologyChanged(x, x.entry.Node() == nil)
 	}
@@ -130,8 +130,8 @@ func (ch *Changes) takeNote(c *topologies.Change) {
 	}
 }
 
-// topologyChanged tells of a node whose Entry says something else now. With forget the
-// remembered usage goes at once: it keeps a graph in memory that is used no more.
+// topologyChanged distributes a change of a node's Entry. With forget, the remembered usage is dropped at
+// once, so that it does not keep an unused graph in memory.
 func (ch *Changes) topologyChanged(x *cell, forget bool) {
 	if forget {
 		x.usage.Store(nil)
@@ -139,8 +139,7 @@ func (ch *Changes) topologyChanged(x *cell, forget bool) {
 	ch.changed(x)
 }
 
-// leaseBack tells whoever waits that the Lease of a node's program had run out and is
-// renewed again.
+// leaseBack wakes waiting pods after the Lease of a node's program had expired and was renewed.
 func (ch *Changes) leaseBack(name string) {
 	if x := ch.cells.get(nodelease.NodeOf(name)); x != nil {
 		ch.waker.LeaseBack(&x.waking)
@@ -148,7 +147,7 @@ func (ch *Changes) leaseBack(name string) {
 	}
 }
 
-// leaseGone takes note that the Lease of a node's program was deleted.
+// leaseGone handles the deletion of the Lease of a node's program.
 func (ch *Changes) leaseGone(name string) {
 	ch.topologies.LeaseGone(name)
 	if x := ch.cells.get(nodelease.NodeOf(name)); x != nil {

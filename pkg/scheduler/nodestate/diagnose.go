@@ -25,7 +25,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/topologies"
 )
 
-// Diagnoser tells people and checks what the process believes. Nothing is decided by it.
+// Diagnoser reports the process's view of the cluster, for people and for checks. Nothing is decided from
+// it.
 type Diagnoser struct {
 	config      Config
 	clock       clock.PassiveClock
@@ -40,9 +41,9 @@ type Diagnoser struct {
 	gangs       atomic.Pointer[func() []diagnosis.Gang]
 }
 
-// Diagnose tells everything the process believes now. It takes each lock for a
-// moment, so its parts may be of different moments; reservations come first, and the
-// informers' pods after them, as for a scheduling cycle.
+// Diagnose returns the process's whole current view. It takes each lock for a moment, so its parts may be
+// of different moments; reservations are read first and the informers' pods after them, as for a
+// scheduling cycle.
 func (dg *Diagnoser) Diagnose(name string) *diagnosis.State {
 	d := &diagnosis.State{
 		Version: diagnosis.Version, Name: name, At: dg.clock.Now().UTC(), Synced: dg.lists.Synced(), Claims: dg.allocations.Dump(),
@@ -76,7 +77,7 @@ func (dg *Diagnoser) Diagnose(name string) *diagnosis.State {
 	return d
 }
 
-// DiagnoseGangs has fn tell what is known of gangs.
+// DiagnoseGangs sets the function that returns the known gangs.
 func (dg *Diagnoser) DiagnoseGangs(fn func() []diagnosis.Gang) { dg.gangs.Store(&fn) }
 
 func (dg *Diagnoser) diagnoseNode(name string, x *cell, n *usage.Node) diagnosis.Node {
@@ -107,7 +108,7 @@ func (dg *Diagnoser) diagnoseNode(name string, x *cell, n *usage.Node) diagnosis
 	return out
 }
 
-// freeByUUID are the GPUs that the index has as free, by resource.
+// freeByUUID returns the GPUs that the index has as free, by resource.
 func freeByUUID(seen candidates.Seen) map[string][]string {
 	if seen.Topology == nil {
 		return nil
@@ -121,11 +122,11 @@ func freeByUUID(seen candidates.Seen) map[string][]string {
 	return out
 }
 
-// derivation is what is held by node while derive computes it.
+// derivation has the devices held on each node while derive computes them.
 type derivation struct {
 	held    map[string]map[string]bool // node -> UUID
 	here    map[types.UID]bool         // pods that have a node
-	counted map[string][]*v1.Pod       // node -> pods known by count, or by record
+	counted map[string][]*v1.Pod       // node -> pods with untracked devices, or devices by kubelet's record
 }
 
 func (d *derivation) hold(node string, ids []string) {
@@ -137,14 +138,14 @@ func (d *derivation) hold(node string, ids []string) {
 	}
 }
 
-// derive computes which GPUs are used from the informer's pods, the reservations given and
-// kubelet's record, in another way than computeUsage does, which it is there to doubt.
+// derive computes which GPUs are used from the informer's pods, the given reservations and kubelet's
+// record. It does so independently of computeUsage, which it is meant to check.
 func (dg *Diagnoser) derive(reservations []diagnosis.Reservation) map[string]*diagnosis.Usage {
 	if dg.cache.listers.stores.pods == nil {
 		return nil
 	}
 	all, err := dg.cache.listers.stores.pods.List(labels.Everything())
-	if err != nil { // of a cache that is not there
+	if err != nil { // the cache has not been started
 		return nil
 	}
 	d := &derivation{held: map[string]map[string]bool{}, here: map[types.UID]bool{}, counted: map[string][]*v1.Pod{}}
@@ -157,7 +158,7 @@ func (dg *Diagnoser) derive(reservations []diagnosis.Reservation) map[string]*di
 		}
 		alive := n.Enforced(dg.clock.Now())
 		for uid, recs := range n.Records {
-			if !d.here[uid] && !alive { // a dead agent's word for a pod that is gone counts no more
+			if !d.here[uid] && !alive { // records of a dead agent for a pod that is gone are not used
 				continue
 			}
 			for _, r := range recs {
@@ -204,7 +205,7 @@ func (d *derivation) usage(n *usage.Node) *diagnosis.Usage {
 	return u
 }
 
-// countedGPUs is how many GPUs the pods have that nobody knows.
+// countedGPUs returns the number of GPUs of the pods that are untracked.
 func countedGPUs(n *usage.Node, resource string, pods []*v1.Pod) int {
 	total := 0
 	for _, pod := range pods {
@@ -214,7 +215,7 @@ func countedGPUs(n *usage.Node, resource string, pods []*v1.Pod) int {
 	return total
 }
 
-// describeUsage describes a usage without what only its own cycle can tell.
+// describeUsage describes a usage without the details that only its own cycle has.
 func describeUsage(u *usage.Usage) *diagnosis.Usage {
 	out := &diagnosis.Usage{Used: map[string][]string{}}
 	for i, a := range u.Node.Accels {
@@ -223,7 +224,7 @@ func describeUsage(u *usage.Usage) *diagnosis.Usage {
 	return out
 }
 
-// addUsage notes what of one resource is used.
+// addUsage adds the used devices of one resource.
 func addUsage(d *diagnosis.Usage, a *usage.Accel, used nvtopo.Mask, counted int) {
 	if used != 0 {
 		d.Used[a.Resource] = uuids(a, used)
@@ -244,8 +245,8 @@ func uuids(a *usage.Accel, set nvtopo.Mask) []string {
 	return out
 }
 
-// Reports tells of every node that has accelerators, by its allocatable resources or by its
-// graph. It is for metrics and reports; nothing is decided by it.
+// Reports returns one report for every node that has accelerators, according to its allocatable resources
+// or to its graph. It is for metrics and reports; nothing is decided from it.
 func (dg *Diagnoser) Reports() []topologies.Report {
 	if dg.cache.listers.stores.nodes == nil {
 		return nil

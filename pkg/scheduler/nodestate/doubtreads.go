@@ -19,10 +19,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// doubtInterval is how often doubtful reservations are looked at, and each is read.
+// doubtInterval is the time between two checks of reservations with unknown outcome, and between reads of
+// one.
 const doubtInterval = 2 * time.Second
 
-// doubtReader decides what became of writes without a clear answer.
+// doubtReader finds out whether writes without a clear answer were carried out.
 type doubtReader struct {
 	clock    clock.WithTicker
 	cache    *NodeCache
@@ -32,10 +33,9 @@ type doubtReader struct {
 	waiting  *WaitingPods
 }
 
-// run decides doubtful reservations by live reads that are later than any
-// write the API server may still carry out. A read may take requestTimeout; the others
-// do not wait for it.
-// It returns when ctx has ended and so have its reads.
+// run decides reservations with unknown outcome by live reads that are later than any write the API
+// server may still carry out. A read may take requestTimeout; the others do not wait for it. It returns
+// when ctx has ended and its reads have, too.
 func (d *doubtReader) run(ctx context.Context, client clientset.Interface) {
 	ticker := d.clock.NewTicker(doubtInterval)
 	defer ticker.Stop()
@@ -59,7 +59,7 @@ func (d *doubtReader) run(ctx context.Context, client clientset.Interface) {
 	}
 }
 
-// readDoubtful reads the pod of a doubtful reservation and decides by it.
+// readDoubtful reads the pod of a reservation with unknown outcome and decides the outcome.
 func (d *doubtReader) readDoubtful(ctx context.Context, client clientset.Interface, r *reservations.Reservation) {
 	ctx, cancel := d.binder.Bounded(ctx)
 	defer cancel()
@@ -80,8 +80,8 @@ func (d *doubtReader) readDoubtful(ctx context.Context, client clientset.Interfa
 	}
 }
 
-// decide settles a doubtful reservation by a live read of its pod, nil if there is no
-// such pod any more.
+// decide settles a reservation with unknown outcome by a live read of its pod; pod is nil if it does not
+// exist any more.
 func (d *doubtReader) decide(r *reservations.Reservation, pod *v1.Pod) {
 	if pod == nil {
 		d.table.changes.tell(d.table.reservations.Decide(r, false, nil))
@@ -99,10 +99,10 @@ func (d *doubtReader) decide(r *reservations.Reservation, pod *v1.Pod) {
 	d.table.changes.tell(d.table.reservations.Decide(r, pod.UID == r.UID && text != "", choice))
 }
 
-// misplaced returns the choice that a pod was bound with and does not carry, or nil.
-// In mode PreBind annotation and node name are two writes: a Binding believed lost
-// may be carried out after the PATCH of the next attempt, for another node. The reservation
-// of the first attempt then says what the pod has.
+// misplaced returns the allocation that a pod was bound with and does not carry, or nil. In mode PreBind
+// the annotation and the node name are two writes: a Binding believed lost may be carried out after the
+// PATCH of the next attempt, for another node. The reservation of the first attempt then has the pod's
+// real allocation.
 func (d *doubtReader) misplaced(r *reservations.Reservation, pod *v1.Pod) *allocation.Allocation {
 	node := r.Node.Name()
 	if pod.UID == r.UID && pod.Spec.NodeName == node && d.cache.podDevices.allocationOf(pod, node) == nil && d.table.reservations.Undisputed(r) {
@@ -111,8 +111,8 @@ func (d *doubtReader) misplaced(r *reservations.Reservation, pod *v1.Pod) *alloc
 	return nil
 }
 
-// correct writes a pod's annotations anew, with the choice that it was bound with.
-// The reservation stays until the informer shows that.
+// correct rewrites a pod's annotations with the allocation that it was bound with. The reservation stays
+// until the informer shows the result.
 func (d *doubtReader) correct(ctx context.Context, client clientset.Interface, pod *v1.Pod, a *allocation.Allocation) error {
 	wanted, err := d.cache.Annotations(a, allocation.HasAliases(pod))
 	if err != nil {

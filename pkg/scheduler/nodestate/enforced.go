@@ -11,16 +11,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Enforced reports whether a node's agent is heard of now: only then is what it
-// published about kubelet's record current.
+// Enforced reports whether a node's agent is alive now. Only then is its published copy of kubelet's
+// record current.
 func (p *PodDevices) Enforced(node string) bool {
 	n := p.topologies.Node(node)
 	return n != nil && n.Enforced(p.clock.Now())
 }
 
-// Unproven returns the allocation of a bound pod if it says that kubelet was made to
-// give these GPUs, and nobody can say whether it did: no agent is heard of on the node,
-// and what one published last is not that. Else it returns nil.
+// Unproven returns the allocation of a bound pod that was made on an enforced node and cannot be
+// verified, because the node has no live agent and the last published record does not show these GPUs.
+// Otherwise it returns nil.
 func (p *PodDevices) Unproven(pod *v1.Pod) *allocation.Allocation {
 	a := p.allocationOf(pod, pod.Spec.NodeName)
 	if a == nil || !a.Enforced {
@@ -33,8 +33,8 @@ func (p *PodDevices) Unproven(pod *v1.Pod) *allocation.Allocation {
 	return a
 }
 
-// silent reports whether there is no NodeGPUTopology of a node, with which went what its
-// agent had published, and no agent that would publish it again.
+// silent reports whether a node has neither a NodeGPUTopology, which had the agent's record, nor a live
+// agent that would publish one again.
 func (p *PodDevices) silent(node string) bool {
 	if !p.lists.Synced() || p.leases.Fresh(nodelease.AgentPrefix+node, p.clock.Now()) {
 		return false
@@ -42,7 +42,7 @@ func (p *PodDevices) silent(node string) bool {
 	return p.topologies.Known(node).Object() == ""
 }
 
-// gaveAll reports whether the records are of exactly the chosen GPUs.
+// gaveAll reports whether the records have exactly the chosen GPUs.
 func gaveAll(a *allocation.Allocation, records []usage.Record) bool {
 	given := map[string][]string{} // resource -> ids
 	for _, r := range records {

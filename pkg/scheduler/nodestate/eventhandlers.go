@@ -24,7 +24,7 @@ import (
 // eventMalformedAllocation is the reason of the event on a pod whose allocation cannot be read.
 const eventMalformedAllocation = "MalformedAllocation"
 
-// eventHandlers pass on what the informers of pods, nodes and Leases tell.
+// eventHandlers apply the events of the informers of pods, nodes and Leases.
 type eventHandlers struct {
 	clock      clock.PassiveClock
 	namespace  string // of the Leases
@@ -39,7 +39,7 @@ type eventHandlers struct {
 	onRefusing func(refusals.Mark)
 }
 
-// nodeHandler tells the index which nodes to look at, and which are cordoned.
+// nodeHandler marks nodes as changed for the index, and records which nodes are cordoned.
 func (eh *eventHandlers) nodeHandler() cache.ResourceEventHandler {
 	touch := func(obj any) {
 		if node, ok := obj.(*v1.Node); ok {
@@ -53,7 +53,7 @@ func (eh *eventHandlers) nodeHandler() cache.ResourceEventHandler {
 		}
 		touch(obj)
 	}
-	// A node that goes changes the list of nodes, which the index sees.
+	// A deleted node changes the list of nodes, which the index sees.
 	return cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, obj any) { touch(obj) }, DeleteFunc: func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 			eh.cordons.Remove(name.Name)

@@ -13,11 +13,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
-// expiryInterval is how often Leases are looked at that may have run out: what nobody
-// writes no informer tells of.
+// expiryInterval is the time between checks for expired Leases: informers have no event for a Lease that
+// is not renewed.
 const expiryInterval = 5 * time.Second
 
-// expiryWatch tells of what ends with time, of which no event tells.
+// expiryWatch detects Leases and terms that run out, for which there are no events.
 type expiryWatch struct {
 	clock         clock.WithTicker
 	leases        *nodelease.Table
@@ -25,13 +25,13 @@ type expiryWatch struct {
 	placesByCount atomic.Bool // some profile places pods by count where graphs are stale
 }
 
-// SetCountStale says that some profile places pods by count on nodes with stale graphs.
+// SetCountStale records that some profile places pods by count on nodes with stale graphs.
 func (s *State) SetCountStale() { s.expiry.placesByCount.Store(true) }
 
-// run wakes waiting pods when a Lease runs out and that lets some of them fit: an
-// agent's, whose word that pods which are gone still hold GPUs is no longer believed,
-// and an exporter's where pods are placed by count, or the term of a graph that cannot
-// be read any more. And when the time is over for which GPUs were kept for a nominated pod.
+// run wakes waiting pods when something runs out that lets some of them fit: an agent's Lease, after
+// which its record for pods that are gone is no longer used; an exporter's Lease, where pods are placed
+// by count; the term of a graph that can no longer be read; or the time for which GPUs were kept for a
+// nominated pod.
 func (w *expiryWatch) run(ctx context.Context) {
 	ticker := w.clock.NewTicker(expiryInterval)
 	defer ticker.Stop()
@@ -44,12 +44,12 @@ func (w *expiryWatch) run(ctx context.Context) {
 		if w.expired() {
 			w.table.changes.freed()
 		}
-		w.table.changes.tell(w.table.reservations.ExpireNominated()) // no cycle may come that would
+		w.table.changes.tell(w.table.reservations.ExpireNominated()) // in case no cycle comes to do so
 	}
 }
 
-// expired takes note of the Leases and terms that ran out since the last call, and reports whether
-// some pod may fit for it.
+// expired handles the Leases and terms that ran out since the last call, and reports whether some pod may
+// fit because of them.
 func (w *expiryWatch) expired() (freed bool) {
 	for _, name := range w.leases.Expired(w.clock.Now()) {
 		if node, ok := strings.CutPrefix(name, nodelease.AgentPrefix); ok {
@@ -57,7 +57,7 @@ func (w *expiryWatch) expired() (freed bool) {
 			if x == nil {
 				continue
 			}
-			// Whether a cycle has looked at the node since or not.
+			// This applies whether or not a cycle has looked at the node since.
 			if u := x.usage.Load(); u != nil && u.Unreleased {
 				w.table.changes.touch(x)
 				freed = true

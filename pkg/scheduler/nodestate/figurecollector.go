@@ -9,11 +9,11 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// figureCollector reports figures when it is scraped.
+// figureCollector is the metrics collector that reports figures; it computes them when it is scraped.
 type figureCollector struct {
 	metrics.BaseStableCollector
 	figures                *figureReader
-	mu                     sync.Mutex // one scrape after the other; guards counters
+	mu                     sync.Mutex // one scrape at a time; guards counters
 	counters               groupCounters
 	gpus, groups           *metrics.Desc
 	podNUMA, leastNUMA     *metrics.Desc
@@ -24,7 +24,7 @@ func newFigureCollector(figures *figureReader) *figureCollector {
 	desc := func(name, help string, labels ...string) *metrics.Desc {
 		return metrics.NewDesc(metrics.BuildFQName("", subsystem, name), help, labels, nil, metrics.ALPHA, "")
 	}
-	// Not "pod" and "namespace": Prometheus gives these to what it scrapes.
+	// Not "pod" and "namespace": Prometheus sets these labels to the scraped pod's.
 	pod := []string{"pod_namespace", "pod_name", "node_name"}
 	return &figureCollector{
 		figures: figures, counters: groupCounters{},

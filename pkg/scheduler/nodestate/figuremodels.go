@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// maxModels bounds the values of the label model: nodes name the models of their GPUs.
+	// maxModels bounds the values of the label model, because nodes name the models of their GPUs.
 	maxModels = 64
-	// otherModels is the value that models beyond these share.
+	// otherModels is the label value for all models beyond maxModels.
 	otherModels = "other models"
 )
 
-// boundModels keeps the models with the most GPUs, at most maxModels with what others have together.
+// boundModels keeps the models with the most GPUs and sums the rest up as otherModels, maxModels in all.
 func (f *figures) boundModels() {
 	if len(f.gpus) <= maxModels {
 		return

@@ -12,11 +12,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// reduceBytes is the size of the all-reduce that is estimated: 1 GB, as for gangs.
+// reduceBytes is the size of the all-reduce whose time is estimated: 1 GB, as for gangs.
 const reduceBytes = 1e9
 
-// figures are what operators watch of GPUs, links and pods: what the metrics of figureCollector
-// show. Nothing is decided by them.
+// figures has the numbers of GPUs, links and pods that figureCollector exports as metrics. Nothing is
+// decided from them.
 type figures struct {
 	gpus   map[string]*gpuFigures // by model
 	groups map[groupKey]*groupFigures
@@ -25,8 +25,8 @@ type figures struct {
 	counters groupCounters
 }
 
-// groupCounters are by resource. They keep packing tables, which take long to build, from one scrape
-// to the next.
+// groupCounters are the counters by resource. They keep packing tables, which take long to build, between
+// scrapes.
 type groupCounters map[string]*placement.GroupCounter
 
 func (c groupCounters) of(resource string) *placement.GroupCounter {
@@ -36,12 +36,12 @@ func (c groupCounters) of(resource string) *placement.GroupCounter {
 	return c[resource]
 }
 
-// gpuFigures are numbers of GPUs; each is counted once.
+// gpuFigures has numbers of GPUs by state; each GPU is in one of them.
 type gpuFigures struct {
 	used     int // by pods
 	free     int // with a free partner as fast as any on the machine
 	stranded int // free without such a partner
-	unusable int // not used and not to be had: unhealthy, or of a node that is closed or whose graph does not count
+	unusable int // not used and not available: unhealthy, or of a node that is closed or has no valid graph
 }
 
 type groupKey struct {
@@ -50,27 +50,27 @@ type groupKey struct {
 	class string // of the best ring of so many GPUs
 }
 
-// groupFigures are numbers of disjoint linked groups.
+// groupFigures has numbers of disjoint linked groups, and of the free GPUs that they could be made of.
 type groupFigures struct{ free, capacity, freeGPUs int }
 
-// possible is how many groups as many free GPUs could be.
+// possible returns how many groups the free GPUs could form if they were spread best.
 func (g *groupFigures) possible(gpus int) int { return min(g.capacity, g.freeGPUs/gpus) }
 
-// podFigures are of a pod of two GPUs or more.
+// podFigures has the numbers of a pod with two GPUs or more.
 type podFigures struct {
 	namespace, name, node string
-	numa, leastNUMA       int     // NUMA nodes that its GPUs are on, and the fewest that so many can be on
-	reduce, leastReduce   float64 // seconds of an all-reduce of reduceBytes, and the least that so many take; 0 if it is not known
+	numa, leastNUMA       int     // NUMA nodes that its GPUs are on, and the fewest possible for this number of GPUs
+	reduce, leastReduce   float64 // seconds of an all-reduce of reduceBytes, and the least possible for this number of GPUs; 0 if unknown
 }
 
-// figureReader makes figures.
+// figureReader computes figures.
 type figureReader struct {
 	cache *NodeCache
 	lists *FirstLists
 }
 
-// read reads the informers' stores. It takes some microseconds for each pod of a node with
-// GPUs, and is meant for a scrape.
+// read computes the figures from the informers' stores. It takes some microseconds for each pod of a node
+// with GPUs, and is meant for a scrape.
 func (fr *figureReader) read(counters groupCounters) *figures {
 	f := &figures{gpus: map[string]*gpuFigures{}, groups: map[groupKey]*groupFigures{}, counters: counters}
 	if fr.cache.listers.stores.nodes == nil || !fr.lists.Synced() {
@@ -97,7 +97,7 @@ func (fr *figureReader) read(counters groupCounters) *figures {
 	return f
 }
 
-// add takes in a node. open: pods may go there.
+// add adds a node; open reports whether pods may be placed there.
 func (f *figures) add(pods *PodDevices, in *usage.Input, open bool) {
 	u := usage.Compute(in)
 	for i := range in.Node.Accels {
@@ -108,7 +108,7 @@ func (f *figures) add(pods *PodDevices, in *usage.Input, open bool) {
 	}
 }
 
-// addPod takes in a pod by the first resource that it has devices of.
+// addPod adds a pod under the first resource that it has devices of.
 func (f *figures) addPod(pods *PodDevices, n *usage.Node, pod *v1.Pod) {
 	for _, accel := range n.Accels {
 		if set := pods.devicesOf(pod, n, accel); set != 0 {

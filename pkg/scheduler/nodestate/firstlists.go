@@ -12,42 +12,42 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// listsPatience is how long pods with GPUs wait for the first lists before they are tried
-// in vain, which costs a write each, and tells their owners what they wait for.
+// listsPatience is how long pods with GPUs wait for the first lists. After that they are tried and
+// refused, which costs a write each, and the refusal tells their owners the reason.
 const listsPatience = 5 * time.Second
 
-// FirstLists says whether the first lists of graphs and Leases are in: a choice from half the
-// graphs would put pods on the worse nodes.
+// FirstLists tracks whether the first lists of graphs and Leases are in: a choice made from half the
+// graphs would put pods on worse nodes.
 type FirstLists struct {
 	clock clock.Clock
 	done  func() // called when the lists are in
 	in    atomic.Bool
 
 	mu      sync.Mutex             // guards all below
-	sources []cache.InformerSynced // whose lists they are
-	wait    *listsWait             // the last that began
+	sources []cache.InformerSynced // the informers whose lists are awaited
+	wait    *listsWait             // the latest wait
 }
 
-// listsWait is one wait for them.
+// listsWait is one wait for the first lists.
 type listsWait struct {
 	over  chan struct{} // closed when they are in
-	until time.Time     // when nobody waits any more; zero while nobody has. Guarded by FirstLists.mu
+	until time.Time     // end of the wait; zero until the first call of Await. Guarded by FirstLists.mu
 }
 
 func newFirstLists(clk clock.Clock) *FirstLists {
 	return &FirstLists{clock: clk, done: func() {}, wait: &listsWait{over: make(chan struct{})}}
 }
 
-// add has the next call of AwaitSync wait for one more list.
+// add makes the next call of AwaitSync wait for one more informer.
 func (f *FirstLists) add(source cache.InformerSynced) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sources = append(f.sources, source)
 }
 
-// AwaitSync starts the wait for the first lists of graphs and Leases; call it
-// after Connect and Graphs.Watch. Until they are in, Synced is false; then all pods and gangs that
-// wait are tried. A later call replaces the wait of an earlier one.
+// AwaitSync starts the wait for the first lists of graphs and Leases; call it after Connect and
+// Graphs.Watch. Synced returns false until they are in; then all waiting pods and gangs are tried. A
+// later call replaces the wait of an earlier one.
 func (f *FirstLists) AwaitSync(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,11 +69,11 @@ func (f *FirstLists) AwaitSync(ctx context.Context) {
 	}()
 }
 
-// Synced reports whether all graphs and Leases there were at the start are known.
+// Synced reports whether all graphs and Leases that existed at the start are known.
 func (f *FirstLists) Synced() bool { return f.in.Load() }
 
-// Await waits until Synced, but not long: five seconds in all after each AwaitSync,
-// however many ask.
+// Await waits until Synced, for at most five seconds in all after each AwaitSync, regardless of the
+// number of callers.
 func (f *FirstLists) Await(ctx context.Context) {
 	f.mu.Lock()
 	wait, now := f.wait, f.clock.Now()

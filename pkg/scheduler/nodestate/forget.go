@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// forgetInterval is how often the tables by node name are searched for nodes that are gone.
+	// forgetInterval is the time between searches for nodes that are gone.
 	forgetInterval = time.Minute
-	// forgetAfter is how long a node is gone before it is forgotten. One that restarts, or is made
-	// anew under its name, is back by then. Nothing depends on it: see forget.
+	// forgetAfter is how long a node is gone before it is forgotten. A node that restarts, or is made again
+	// under its name, is back by then. Correctness does not depend on it: see forget.
 	forgetAfter = 5 * time.Minute
 )
 
@@ -42,8 +42,8 @@ func (c *nodeCollector) run(ctx context.Context) {
 	}
 }
 
-// forgetNodes drops all that is kept by the names of nodes that are gone, so that the tables do not
-// grow with each node that a cluster ever had. It is for one goroutine.
+// forgetNodes drops the entries of nodes that are gone, so that the tables do not grow with each node
+// that a cluster ever had. It must be called from one goroutine only.
 func (c *nodeCollector) forgetNodes() {
 	now := c.clock.Now()
 	var forgotten []*candidates.Node
@@ -61,7 +61,7 @@ func (c *nodeCollector) forgetNodes() {
 		forgotten = append(forgotten, &x.candidate)
 		c.waker.Forget(&x.waking)
 		if c.table.cache.listers.nodes.node(name) != nil || c.table.cache.topologies.Node(name) != nil {
-			c.table.changes.changed(c.table.cache.cells.ensure(name)) // it came back, and the cell that is forgotten was told
+			c.table.changes.changed(c.table.cache.cells.ensure(name)) // it came back, and the change went to the forgotten cell
 		}
 	}
 	if len(forgotten) > 0 {

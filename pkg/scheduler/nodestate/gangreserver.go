@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// GangReserver reserves what all pods of a gang are to get, at once, before their cycles.
+// GangReserver reserves devices for all pods of a gang at once, before their cycles.
 type GangReserver struct {
 	cache *NodeCache
 	table *AllocationTable
@@ -29,20 +29,20 @@ type GangMember struct {
 	Pod    *v1.Pod
 	Demand *placement.Demand
 	Node   string
-	GPUs   nvtopo.Mask // of the first resource asked, by position in the node's graph; 0 for a pod without GPUs
+	GPUs   nvtopo.Mask // of the first requested resource, by position in the node's graph; 0 for a pod without GPUs
 }
 
-// ReserveGang records what the pods of a gang are to get, of all of them or of none. Each set is
-// judged as AllocationTable.Assume would, with the sets of the members before it as used; GPUs of further
-// resources, NUMA nodes and CPUs are chosen here. It returns -1, or the first member that
-// cannot have its set, and why.
+// ReserveGang reserves the planned devices for all pods of a gang, or for none. Each set is checked as
+// AllocationTable.Assume would, with the sets of the members before it as used; GPUs of further
+// resources, NUMA nodes and CPUs are chosen here. It returns -1, or the first member that cannot have its
+// set, and why.
 //
-// What a pod of the gang is nominated for counts for no other one: the plan replaces that.
+// Nominated allocations of the gang's own pods are ignored: the plan replaces them.
 //
-// A gang may wait for some pods to go; of one that waits for none, infos and gone are nil. infos are
-// copies of nodes without these pods. gone are they, and others whose reservations do not count: both
-// the gang and they have the devices then, until they are gone. Nobody may use what is reserved
-// before: the gang is planned anew.
+// A gang may wait for some pods to end; if it waits for none, infos and gone are nil. infos are copies of
+// nodes without these pods. gone are these pods and others whose reservations are ignored: until they
+// have ended, the devices are assigned both to them and to the gang. Such a reservation must not be used
+// before that; the gang is planned again.
 func (v *GangReserver) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLister, infos map[string]fwk.NodeInfo, gone sets.Set[types.UID]) (failed int, reason placement.Reason) {
 	g := &gangChoice{
 		reserver: v, snapshot: snapshot, infos: infos, at: &outlook{gone: gone, ahead: gone != nil}, uids: sets.New[types.UID](), priority: math.MaxInt32, onNode: map[string]*gangNode{},
@@ -51,7 +51,7 @@ func (v *GangReserver) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLi
 		g.uids.Insert(members[i].Pod.UID)
 		g.priority = min(g.priority, members[i].Demand.Priority)
 	}
-	for i := range members { // the scheduling queue is asked before anything is locked
+	for i := range members { // the scheduling queue is read before anything is locked
 		g.ask(members[i].Node)
 	}
 	v.table.choosing.Lock()
@@ -78,19 +78,18 @@ func (v *GangReserver) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLi
 	return -1, placement.Fits
 }
 
-// gangChoice is the choosing for one gang.
+// gangChoice is the state of choosing devices for one gang.
 type gangChoice struct {
 	reserver *GangReserver
 	snapshot fwk.NodeInfoLister
-	infos    map[string]fwk.NodeInfo // of nodes where pods are to go first, without these
+	infos    map[string]fwk.NodeInfo // nodes on which pods must end first, without these pods
 	at       *outlook
 	uids     sets.Set[types.UID] // of the members
-	priority int32               // the least of them
+	priority int32               // the lowest of the members
 	onNode   map[string]*gangNode
 }
 
-// gangNode is one node of the plan: what is nominated there, and what was chosen for the members
-// so far.
+// gangNode is one node of the plan: its nominated pods, and the allocations chosen for members so far.
 type gangNode struct {
 	nominated []fwk.PodInfo
 	chosen    []usage.Reservation
@@ -110,7 +109,7 @@ func (g *gangChoice) ask(node string) {
 	}
 }
 
-// choose makes one member's reservation; it needs AllocationTable.choosing.
+// choose makes one member's reservation. The caller holds AllocationTable.choosing.
 func (g *gangChoice) choose(m *GangMember) (*reservations.Reservation, placement.Reason) {
 	info, err := g.snapshot.Get(m.Node)
 	if err != nil {
@@ -134,7 +133,7 @@ func (g *gangChoice) choose(m *GangMember) (*reservations.Reservation, placement
 	return r, placement.Fits
 }
 
-// allocate needs AllocationTable.choosing.
+// allocate chooses one member's devices. The caller holds AllocationTable.choosing.
 func (g *gangChoice) allocate(m *GangMember, x *cell, info fwk.NodeInfo) (*allocation.Allocation, placement.Reason) {
 	cache, at := g.reserver.cache, g.onNode[m.Node]
 	n, now := x.entry.Node(), cache.clock.Now()
@@ -151,24 +150,23 @@ func (g *gangChoice) allocate(m *GangMember, x *cell, info fwk.NodeInfo) (*alloc
 	return a, placement.Fits
 }
 
-// Planned returns the node where a pod has its place in the plan of its gang, and no cycle has
-// begun to use it. It may be called under any lock, and takes none while nothing is planned.
+// Planned returns the node on which a pod has its planned place, if no cycle has begun to use it. It may
+// be called under any lock, and takes none while nothing is planned.
 func (v *GangReserver) Planned(uid types.UID) (node string, ok bool) {
 	return v.table.reservations.Planned(uid)
 }
 
-// KeepPlanned has what is planned for pods outlive attempts that certainly wrote nothing; see
+// KeepPlanned makes the planned places of pods outlive attempts that certainly wrote nothing; see
 // reservations.Table.Keep.
 func (v *GangReserver) KeepPlanned(uids ...types.UID) { v.table.reservations.Keep(uids...) }
 
-// EndPlanned takes back what is planned for pods whose cycles have not begun to use it.
+// EndPlanned takes back the planned places of pods whose cycles have not begun to use them.
 func (v *GangReserver) EndPlanned(uids ...types.UID) {
 	v.table.changes.tell(v.table.reservations.EndPlanned(uids...))
 }
 
-// ReservePlanned is Assume for a pod that PreFilter found planned on the node. ended is true if
-// it is so no more. With neither an allocation nor ended, nothing was chosen with the plan: the
-// pod has no GPUs.
+// ReservePlanned is Assume for a pod that PreFilter found planned on the node. ended is true if the plan
+// has ended since. With a nil allocation and ended false, the pod has no GPUs and nothing was chosen.
 func (v *GangReserver) ReservePlanned(uid types.UID, node string) (a *allocation.Allocation, ended bool) {
 	r, placed := v.table.reservations.Begin(uid, node)
 	if r != nil {
@@ -177,8 +175,8 @@ func (v *GangReserver) ReservePlanned(uid types.UID, node string) (a *allocation
 	return nil, !placed
 }
 
-// JudgePlanned says whether a node still has what is planned there for a pod; ok is false if it
-// is for a pod without GPUs, which Judge is to be asked about.
+// JudgePlanned returns whether a node still has the devices that are planned there for a pod. ok is false
+// for a pod without GPUs, which the caller must pass to Judge.
 func (v *GangReserver) JudgePlanned(d *placement.Demand, info fwk.NodeInfo) (reason placement.Reason, ok bool) {
 	node := info.Node()
 	r := v.table.reservations.Present(d.UID, node.Name)
@@ -193,8 +191,8 @@ func (v *GangReserver) JudgePlanned(d *placement.Demand, info fwk.NodeInfo) (rea
 	return placement.JudgePlanned(r.Allocation, d, n, v.cache.topologies.CheckGraph(e, n, node.UID), v.cache.clock.Now()), true
 }
 
-// TakesAgain returns the node on which the pod may take its choice again that is in doubt, and
-// the GPUs of the first resource; empty if there is none.
+// TakesAgain returns the node on which the pod may take its allocation with unknown outcome again, and
+// the GPUs of the first resource; "" if there is none.
 func (v *GangReserver) TakesAgain(d *placement.Demand, snapshot fwk.NodeInfoLister) (node string, gpus nvtopo.Mask) {
 	if node = v.cache.mayTakeAgain(d, snapshot); node == "" || !d.HasGPUs() {
 		return "", 0

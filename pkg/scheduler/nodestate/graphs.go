@@ -14,23 +14,23 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/topologies"
 )
 
-// Graphs reads the NodeGPUTopologies.
+// Graphs reads the NodeGPUTopologies into the node cache.
 type Graphs struct {
 	topologies *topologies.Cache
 	changes    *Changes
 	lists      *FirstLists
 }
 
-// Apply reads an object without regard to how much its node publishes, and wakes nobody. It
-// reports whether anything changed. The error names the fields that cannot be used, if that is
-// new; in their place the last good ones stay.
+// Apply reads an object without rate limit and wakes no pods. It reports whether anything changed. The
+// error names the fields that cannot be used, if it is a new one; the last good fields stay in their
+// place.
 func (g *Graphs) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
 	c, err := g.topologies.Apply(obj)
 	g.changes.takeNote(&c)
 	return c.Changed, err
 }
 
-// Remove forgets a node's topology if it is of the object that went.
+// Remove forgets a node's topology if it came from the object with this UID.
 func (g *Graphs) Remove(name string, objectUID types.UID) bool {
 	c := g.topologies.Remove(name, objectUID)
 	g.changes.takeNote(&c)
@@ -51,7 +51,7 @@ func (g *Graphs) Watch(ctx context.Context, config *rest.Config, client discover
 	return nil
 }
 
-// AwaitServed waits until the API server knows NodeGPUTopology; false: ctx ended.
+// AwaitServed waits until the API server serves NodeGPUTopology; it returns false if ctx ended first.
 func (g *Graphs) AwaitServed(ctx context.Context, client discovery.DiscoveryInterface) bool {
 	return g.topologies.AwaitServed(ctx, client)
 }

@@ -12,15 +12,15 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// informerStores are what the informers hold, which may be read at any time, unlike
-// the scheduler's snapshot.
+// informerStores are the informers' stores, which may be read at any time, unlike the scheduler's
+// snapshot.
 type informerStores struct {
 	pods  corelisters.PodLister
 	nodes corelisters.NodeLister
 }
 
-// listers read what the informers hold, and what the scheduling queue has nominated. Before they
-// are connected the cluster is empty.
+// listers read the informers' stores and the nominated pods of the scheduling queue. Before they are
+// connected the cluster is empty.
 type listers struct {
 	pods      podLister
 	nodes     nodeLister
@@ -32,7 +32,8 @@ func newListers() *listers {
 	return &listers{pods: noPods{}, nodes: noNodes{}, nominated: func(string) []fwk.PodInfo { return nil }}
 }
 
-// connect reads the informers and the queue of a scheduler from now on. All profiles share that queue.
+// connect makes the listers read the informers and the queue of a scheduler. All profiles share that
+// queue.
 func (l *listers) connect(h fwk.Handle) error {
 	pods, nodes := h.SharedInformerFactory().Core().V1().Pods(), h.SharedInformerFactory().Core().V1().Nodes()
 	if _, ok := pods.Informer().GetIndexer().GetIndexers()[podsByNode]; !ok {
@@ -52,7 +53,7 @@ func (l *listers) exists(pod *v1.Pod) bool {
 	return l.pods.pod(pod.Namespace, pod.Name, pod.UID) != nil
 }
 
-// podLister finds a pod in the informer's store; nil when it is not there.
+// podLister finds a pod in the informer's store; nil if it is absent.
 type podLister interface {
 	pod(namespace, name string, uid types.UID) *v1.Pod
 }
@@ -78,7 +79,7 @@ type nodeLister interface {
 	podsOn(node string) []*v1.Pod
 }
 
-// podsByNode is the name of the pod informer's index for it.
+// podsByNode is the name of the pod informer's index by node.
 const podsByNode = "nvtopo-node"
 
 type informerNodes struct {
@@ -97,7 +98,7 @@ func (i informerNodes) node(name string) *v1.Node {
 func (i informerNodes) podsOn(node string) []*v1.Pod {
 	objs, err := i.pods.ByIndex(podsByNode, node)
 	if err != nil {
-		return nil // the index is not there, which Connect would have said
+		return nil // the index is missing, which Connect would have reported
 	}
 	out := make([]*v1.Pod, 0, len(objs))
 	for _, obj := range objs {
@@ -108,7 +109,7 @@ func (i informerNodes) podsOn(node string) []*v1.Pod {
 	return out
 }
 
-// nodeOfPod is what that index is by.
+// nodeOfPod returns the keys of a pod in the index podsByNode.
 func nodeOfPod(obj any) ([]string, error) {
 	if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName != "" {
 		return []string{pod.Spec.NodeName}, nil

@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// usable returns what is used on a node whose graph counts, or what keeps the pod off one whose graph does
-// not: nil and Fits if nothing does.
+// usable returns the usage of a node whose graph is valid. For another node it returns nil and the reason
+// that keeps the pod off it, or Fits.
 func (s *NodeCache) usable(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, placement.Reason) {
 	u, basis, graph := s.basis(d, info, snapshot)
 	if basis == placement.ByGraph {
@@ -21,8 +21,8 @@ func (s *NodeCache) usable(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.
 	return nil, placement.Judge(u, d, basis, graph, s.clock.Now())
 }
 
-// basis returns what a pod's fit on a node is judged by, with the usage that this needs; graph says whether
-// the node's graph counts.
+// basis returns the basis on which a pod's fit on a node is decided, and the usage if that basis needs
+// it. graph is Fits if the node's graph is valid, else the reason.
 func (s *NodeCache) basis(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (u *usage.Usage, basis placement.Basis, graph placement.Reason) {
 	node := info.Node()
 	if node == nil {
@@ -44,17 +44,17 @@ func (s *NodeCache) basis(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.N
 	return u, basis, graph
 }
 
-// Judge says whether a pod fits a node. info may be a dry-run copy of what the
-// cycle's snapshot has. It does not allocate when the pod fits and the node's
-// usage is remembered, unless this very pod has a choice in doubt on the node, or the
-// demand looks ahead: then the usage is computed for it.
+// Judge returns whether a pod fits a node. info may be a dry-run copy of a NodeInfo of the cycle's
+// snapshot. It does not allocate memory when the pod fits and the node's usage is remembered, unless this
+// pod has a reservation with unknown outcome on the node, or the demand looks ahead: then the usage is
+// computed for it.
 func (s *NodeCache) Judge(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) placement.Verdict {
 	u, basis, graph := s.basis(d, info, snapshot)
 	reason := placement.Judge(u, d, basis, graph, s.clock.Now())
 	return placement.Verdict{Reason: reason, Never: placement.Never(u, d, basis, reason)}
 }
 
-// View returns what is used on a node for scoring; nil where its graph does not count.
+// View returns the usage of a node for scoring, or nil if its graph is not valid.
 func (s *NodeCache) View(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	u, _ := s.usable(d, info, snapshot)
 	if u == nil {
@@ -63,17 +63,17 @@ func (s *NodeCache) View(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.No
 	return s.withPromised(u, d, info, snapshot)
 }
 
-// KubeletBehind reports whether a node's kubelet has yet to release devices of pods that
-// are gone, or to admit pods that have come, by its living agent's word: a demand that
-// looks ahead may find room there.
+// KubeletBehind reports whether, according to the node's live agent, kubelet has yet to release devices
+// of pods that are gone, or to admit pods that were bound. A demand that looks ahead may find room on
+// such a node.
 func (s *NodeCache) KubeletBehind(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
 	u, _ := s.usable(d, info, snapshot)
 	return u != nil && (u.Unreleased && u.AgentLived || len(u.ToAdmit) > 0)
 }
 
-// withPromised is the usage of a node with what a pod of this demand has to leave to
-// nominated ones. Filter gets those from the framework, as pods of the NodeInfo; for
-// Score and Reserve they are added here.
+// withPromised adds to a node's usage the allocations of nominated pods that a pod of this demand must
+// leave free. Filter gets nominated pods from the framework, as pods of the NodeInfo; for Score and
+// Reserve they are added here.
 func (s *NodeCache) withPromised(u *usage.Usage, d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	x := s.cells.ensure(u.Node.Name)
 	promised := s.promised(x, d.UID, d.Priority)

@@ -19,8 +19,7 @@ import (
 
 const subsystem = "scheduler_nvtopo"
 
-// The framework times every extension point already; these are about the
-// choices themselves.
+// The framework times every extension point already; these metrics are about the choices themselves.
 var (
 	choices = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "choices_total", StabilityLevel: metrics.ALPHA,
@@ -29,7 +28,7 @@ var (
 	choiceShare = metrics.NewHistogram(&metrics.HistogramOpts{
 		Subsystem: subsystem, Name: "choice_bandwidth_ratio", StabilityLevel: metrics.ALPHA,
 		Help: "Bandwidth of the ring of a choice of two devices or more against the best of as many on the empty machine.",
-		// The last but one tells choices that are the best there can be from all others.
+		// The last bucket but one separates the best possible choices from all others.
 		Buckets: []float64{0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1},
 	})
 	malformedAllocations = metrics.NewCounter(&metrics.CounterOpts{
@@ -43,7 +42,7 @@ var (
 	registerOnce sync.Once
 )
 
-// maxUncounted is how many nodes the metric of those whose graph does not count names.
+// maxUncounted is the greatest number of nodes named in the metric of nodes without a valid graph.
 const maxUncounted = 200
 
 // stateCollector reports the sizes of a State when it is scraped.
@@ -145,7 +144,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(len(c.state.Nodes.topologies.HeldBack())))
 }
 
-// registerMetrics registers everything for the process's one State.
+// registerMetrics registers all metrics, for the process's one State.
 func registerMetrics(s *State) {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(choices, choiceShare, malformedAllocations, malformedTopologies)
@@ -154,7 +153,7 @@ func registerMetrics(s *State) {
 	})
 }
 
-// countChoice takes note of a choice made in Reserve.
+// countChoice updates the metrics after a choice made in Reserve.
 func countChoice(u *usage.Usage, a *allocation.Allocation) {
 	choices.WithLabelValues(placement.LinkClass(u, a)).Inc()
 	if share, ok := placement.RingShare(u, a); ok {

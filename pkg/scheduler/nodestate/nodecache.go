@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/topologies"
 )
 
-// NodeCache has what is known of each node: its devices, and which of them are used or reserved. It
-// judges demands by that, and reserves nothing.
+// NodeCache has the known state of each node: its devices, and which of them are used or reserved. It
+// checks demands against that, and reserves nothing.
 type NodeCache struct {
 	clock        clock.PassiveClock
 	cells        *cells
@@ -35,21 +35,22 @@ func newNodeCache(clk clock.PassiveClock, graphs *topologies.Cache, table *reser
 	return s
 }
 
-// Node returns a node's topology as last read, whether it counts or not; nil if there is none.
+// Node returns a node's topology as last read, valid or not; nil if there is none.
 func (s *NodeCache) Node(name string) *usage.Node { return s.topologies.Node(name) }
 
-// CheckGraph says whether a node's graph counts now: Fits, or why it does not.
+// CheckGraph returns Fits if a node's graph is valid now, else the reason.
 func (s *NodeCache) CheckGraph(node *v1.Node) placement.Reason {
 	e := s.topologies.Known(node.Name)
 	return s.topologies.CheckGraph(e, e.Node(), node.UID)
 }
 
-// Annotations returns what is written on the pod for an allocation; see placement.Annotations.
+// Annotations returns the annotations that are written on a pod for an allocation; see
+// placement.Annotations.
 func (s *NodeCache) Annotations(a *allocation.Allocation, aliases bool) (map[string]string, error) {
 	return placement.Annotations(a, s.Node(a.Node), aliases)
 }
 
-// reservedOn returns what is reserved on a node of which nothing may be known.
+// reservedOn returns the reservations on a node; the view is empty if the node is unknown.
 func (s *NodeCache) reservedOn(node string) *reservations.View {
 	if x := s.cells.get(node); x != nil {
 		return x.reserved.View()
@@ -57,8 +58,8 @@ func (s *NodeCache) reservedOn(node string) *reservations.View {
 	return &reservations.View{}
 }
 
-// promised lists the pods nominated for a node that have a nominated reservation there which a pod
-// of the given priority has to leave alone.
+// promised lists the pods nominated for a node that have a nominated allocation there which a pod of the
+// given priority must leave free.
 func (s *NodeCache) promised(x *cell, uid types.UID, priority int32) []fwk.PodInfo {
 	if len(x.reserved.View().Nominated) == 0 {
 		return nil
@@ -75,8 +76,8 @@ func (s *NodeCache) promised(x *cell, uid types.UID, priority int32) []fwk.PodIn
 	return out
 }
 
-// ReservedBeside returns how much of a resource is reserved on a node for pods that info does not have, but for
-// some that are gone, which may be nil.
+// ReservedBeside returns how much of a resource is reserved on a node for pods that info does not have.
+// gone are pods whose reservations are ignored; it may be nil.
 func (s *NodeCache) ReservedBeside(info fwk.NodeInfo, name v1.ResourceName, gone sets.Set[types.UID]) int64 {
 	view := s.reservedOn(info.Node().Name)
 	if gone.Len() > 0 {

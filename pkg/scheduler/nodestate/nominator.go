@@ -16,14 +16,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// Nominator has what nominated pods are to get once their victims are gone.
+// Nominator has the allocations that are kept for nominated pods until their victims are gone.
 type Nominator struct {
 	clock clock.PassiveClock
 	cache *NodeCache
 	table *AllocationTable
 }
 
-// ReserveNominated keeps what a pod is to get on the node of alloc; see
+// ReserveNominated keeps an allocation for a pod on the node of alloc; see
 // reservations.Table.ReserveNominated.
 func (m *Nominator) ReserveNominated(uid types.UID, alloc *allocation.Allocation, w reservations.WaitsFor) {
 	m.table.choosing.Lock() // so that the cell is not forgotten
@@ -32,14 +32,14 @@ func (m *Nominator) ReserveNominated(uid types.UID, alloc *allocation.Allocation
 	m.table.changes.tell(change)
 }
 
-// EndNominated forgets what a pod was to get.
+// EndNominated forgets the nominated allocation of a pod.
 func (m *Nominator) EndNominated(uid types.UID) {
 	m.table.changes.tell(m.table.reservations.EndNominated(uid))
 }
 
-// Leaving returns which pods of a node have lately been chosen as victims of other
-// nominated pods that matter at least as much, whether the API server has heard of it or
-// not. They are those pods' to evict: should that fail, they stay.
+// Leaving returns the pods of a node that have recently been chosen as victims of other nominated pods
+// with at least this priority, whether or not the API server has received the evictions. These victims
+// are evicted for those pods: should an eviction fail, the victim stays.
 func (m *Nominator) Leaving(node string, uid types.UID, priority int32) []types.UID {
 	if len(m.cache.reservedOn(node).Nominated) == 0 {
 		return nil
@@ -56,8 +56,8 @@ func (m *Nominator) Leaving(node string, uid types.UID, priority int32) []types.
 	return out
 }
 
-// Evicting returns the node on which victims of a pod have lately been chosen, whether the
-// scheduler's cache has heard of it or not; empty if there is none.
+// Evicting returns the node on which victims of a pod have recently been chosen, whether or not the
+// scheduler's cache shows the evictions; "" if there is none.
 func (m *Nominator) Evicting(uid types.UID) string {
 	n := m.table.reservations.Nominated(uid)
 	if n == nil || len(n.Leaving(m.clock.Now())) == 0 {
@@ -66,8 +66,8 @@ func (m *Nominator) Evicting(uid types.UID) string {
 	return n.Node.Name()
 }
 
-// EvictedFor returns the pods that were chosen as victims of a pod a moment ago, whether the scheduler's cache has
-// heard of their end or not.
+// EvictedFor returns the pods that have recently been chosen as victims of a pod, whether or not the
+// scheduler's cache shows their end.
 func (m *Nominator) EvictedFor(uid types.UID) []types.UID {
 	if n := m.table.reservations.Nominated(uid); n != nil {
 		return n.Leaving(m.clock.Now())
@@ -75,9 +75,9 @@ func (m *Nominator) EvictedFor(uid types.UID) []types.UID {
 	return nil
 }
 
-// Releasing reports whether the node's living agent still says that kubelet has the
-// devices of a pod that went, or is going, and that this pod waits for: nobody else need
-// go while it does. One whose eviction failed runs on and is not waited for.
+// Releasing reports whether, according to the node's live agent, kubelet still has devices of a pod that
+// has ended, or is ending, and that this pod waits for. No further pod need be evicted meanwhile. A pod
+// whose eviction failed runs on and is not waited for.
 func (m *Nominator) Releasing(uid types.UID, info fwk.NodeInfo) bool {
 	kept := m.cache.reservedOn(info.Node().Name).NominatedFor(uid)
 	if kept == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/topologies"
 )
 
-// PodDevices tells which devices bound pods have: by their annotations, and where these are in doubt
-// by the record of kubelet that the node's agent publishes.
+// PodDevices finds the devices of bound pods: from their annotations, and where these are uncertain from
+// kubelet's record, as the node's agent publishes it.
 type PodDevices struct {
 	clock       clock.PassiveClock
 	topologies  *topologies.Cache
@@ -28,10 +28,9 @@ type PodDevices struct {
 	onMalformed func(pod *v1.Pod, err error)
 }
 
-// allocationOf returns the pod's allocation if its annotation is readable and
-// speaks of this node and this pod; an annotation on an unbound pod, on a copy
-// of another pod or from another node means nothing. What cannot be read is
-// reported once and leaves the pod known by count.
+// allocationOf returns the pod's allocation if its annotation can be read and names this node and this
+// pod. An annotation on an unbound pod, on a copy of another pod or from another node is ignored. A
+// malformed annotation is reported once and leaves the pod's devices untracked.
 func (p *PodDevices) allocationOf(pod *v1.Pod, node string) *allocation.Allocation {
 	if pod.Spec.NodeName != node {
 		return nil
@@ -42,9 +41,9 @@ func (p *PodDevices) allocationOf(pod *v1.Pod, node string) *allocation.Allocati
 	return nil
 }
 
-// Disowned says why the allocation that a bound pod carries does not count for it:
-// it speaks of another pod or node. It is nil if it does count, if there is none, and
-// if it cannot be read, which is reported already.
+// Disowned returns why the allocation annotation of a bound pod is not used for it: it names another pod
+// or node. It returns nil if the annotation is used, is absent, or cannot be read, which is reported
+// already.
 func (p *PodDevices) Disowned(pod *v1.Pod) error {
 	if pod.Spec.NodeName == "" {
 		return nil
@@ -60,8 +59,7 @@ func (p *PodDevices) Disowned(pod *v1.Pod) error {
 	return nil
 }
 
-// readAllocation returns what the pod's annotation says, of whichever pod and node,
-// or nil.
+// readAllocation returns the allocation in the pod's annotation, for any pod and node, or nil.
 func (p *PodDevices) readAllocation(pod *v1.Pod) *allocation.Allocation {
 	text, ok := pod.Annotations[allocation.Key]
 	if !ok {
@@ -72,14 +70,14 @@ func (p *PodDevices) readAllocation(pod *v1.Pod) *allocation.Allocation {
 		p.malformed(pod, err)
 	}
 	if fresh && p.listers.pods.pod(pod.Namespace, pod.Name, pod.UID) == nil {
-		// Only the running cycle's snapshot has it still; podGone was here before.
+		// Only the running cycle's snapshot still has the pod; podGone ran before.
 		p.memo.Forget(pod.UID)
 	}
 	return a
 }
 
-// devicesOf are the devices of one resource that a bound pod has: by its annotation, and without
-// one by kubelet's record.
+// devicesOf returns the devices of one resource that a bound pod has: according to its annotation, and
+// without one to kubelet's record.
 func (p *PodDevices) devicesOf(pod *v1.Pod, n *usage.Node, accel *usage.Accel) nvtopo.Mask {
 	if a := p.allocationOf(pod, n.Name); a != nil {
 		return a.Mask(accel.Resource, accel.Graph)

@@ -12,21 +12,21 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// effectKind is one thing that the event of a pod changes.
+// effectKind is one kind of change that the event of a pod causes.
 type effectKind string
 
 const (
-	stopRetrying effectKind = "stop retrying" // its next cycle need not look at all nodes
+	stopRetrying effectKind = "stop retrying" // its next cycle need not consider all nodes
 	stopWaiting  effectKind = "stop waiting"  // it leaves the list of waiting pods
-	isThere      effectKind = "is there"      // it has not gone, whatever an earlier event said
-	isBound      effectKind = "is bound"      // its node and choice settle its reservations
-	isGone       effectKind = "is gone"       // its reservations and what was held for it are void
-	lookAgain    effectKind = "look again"    // something about the node may have changed
-	wakeOthers   effectKind = "wake others"   // devices may have come free
-	leavesRoom   effectKind = "leaves room"   // something of its node is free that was not
+	isThere      effectKind = "is there"      // it exists, even if an earlier event reported it gone
+	isBound      effectKind = "is bound"      // its node and allocation settle its reservations
+	isGone       effectKind = "is gone"       // its assumed and nominated allocations are void
+	lookAgain    effectKind = "look again"    // the node may have changed
+	wakeOthers   effectKind = "wake others"   // devices may have become free
+	leavesRoom   effectKind = "leaves room"   // capacity of its node has become free
 )
 
-// effect is one of them, of one pod or node.
+// effect is one change, of one pod or node.
 type effect struct {
 	kind effectKind
 	uid  types.UID // of the first three and isGone
@@ -34,10 +34,9 @@ type effect struct {
 	node string    // of lookAgain
 }
 
-// podEffects says what a pod's event means, in the order in which it is to be applied.
-// before is nil for a new pod, and after for one that is deleted. The two have different
-// UIDs if the pod was made anew under its name while the watch was broken: nothing else
-// tells of the deletion then.
+// podEffects returns the effects of a pod's event, in the order in which they are to be applied. before
+// is nil for a new pod, and after for a deleted one. The two have different UIDs if the pod was made
+// again under its name while the watch was broken: no other event reports the deletion then.
 func podEffects(before, after *v1.Pod) []effect {
 	var out []effect
 	if before != nil && (after == nil || after.UID != before.UID) {
@@ -50,7 +49,7 @@ func podEffects(before, after *v1.Pod) []effect {
 	case after.Spec.NodeName != "":
 		out = append(out, effect{kind: stopRetrying, uid: after.UID}, effect{kind: stopWaiting, uid: after.UID},
 			effect{kind: isThere, uid: after.UID}, effect{kind: isBound, pod: after})
-	case after.DeletionTimestamp != nil: // it is not tried any more
+	case after.DeletionTimestamp != nil: // it is not scheduled any more
 		out = append(out, effect{kind: stopWaiting, uid: after.UID}, effect{kind: isThere, uid: after.UID})
 	default:
 		out = append(out, effect{kind: isThere, uid: after.UID})
@@ -67,10 +66,10 @@ func podEffects(before, after *v1.Pod) []effect {
 	return out
 }
 
-// leaves reports whether a pod that had a node, or was nominated for one, has ended, is nominated
-// no more, or asks for something else than before: it was resized in place. A nomination that ends
-// because the pod is bound to that node leaves nothing: since Kubernetes 1.35 the API server takes it
-// back then.
+// leaves reports whether a pod that had a node, or was nominated for one, has ended, is no longer
+// nominated, or has other requests than before because it was resized in place. A nomination that ends
+// because the pod is bound to that node frees nothing: since Kubernetes 1.35 the API server clears it
+// then.
 func leaves(before, after *v1.Pod) bool {
 	switch {
 	case before == nil || len(nodesOf(before)) == 0:
@@ -83,13 +82,13 @@ func leaves(before, after *v1.Pod) bool {
 		before.Spec.NodeName != "" && after.Generation != before.Generation
 }
 
-// goneEffects is what the end of a pod means: it was deleted, or has finished.
+// goneEffects returns the effects of the end of a pod, which was deleted or has finished.
 func goneEffects(uid types.UID) []effect {
 	return []effect{{kind: stopRetrying, uid: uid}, {kind: stopWaiting, uid: uid}, {kind: isGone, uid: uid}}
 }
 
-// nodesOf lists each node once that one of the pods is bound to or nominated for. The
-// scheduling queue keeps some of the latter for the pod, or does so no more.
+// nodesOf lists, once each, the nodes that the pods are bound to or nominated for. The scheduling queue
+// keeps, or no longer keeps, capacity of the latter for the pod.
 func nodesOf(pods ...*v1.Pod) []string {
 	var out []string
 	for _, pod := range pods {
@@ -105,8 +104,8 @@ func nodesOf(pods ...*v1.Pod) []string {
 	return out
 }
 
-// corrected reports whether a bound pod's allocation was written anew, as is done
-// when kubelet gave it other devices: those of the old one may be free now.
+// corrected reports whether a bound pod's allocation was rewritten, as happens when kubelet gave it other
+// devices: the old devices may be free now.
 func corrected(before, after *v1.Pod) bool {
 	return before != nil && after != nil && before.Spec.NodeName != "" && before.Annotations[allocation.Key] != after.Annotations[allocation.Key]
 }
@@ -137,7 +136,7 @@ func (eh *eventHandlers) carryOut(effects []effect) {
 
 func (eh *eventHandlers) podEvent(before, after *v1.Pod) { eh.carryOut(podEffects(before, after)) }
 
-// podHandler passes the events of pods on. The scheduler's informer has no finished pods.
+// podHandler applies the events of pods. The scheduler's informer has no finished pods.
 func (eh *eventHandlers) podHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {

@@ -21,14 +21,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/fabricview"
 )
 
-// PreSelector lists the nodes that a cycle looks at: those on which its pod does best, and none of
-// which a place is kept from it.
+// PreSelector lists the nodes that a cycle considers: the best ones for its pod, without those of which a
+// place is kept from the pod.
 type PreSelector struct {
 	cache    *NodeCache
 	fabric   *fabricview.Views
 	index    *candidates.Index
 	retries  *candidates.Retries
-	refusals *refusals.Table // nodes that others are preferred to
+	refusals *refusals.Table // nodes to which others are preferred
 	closed   candidates.Closed
 	waiting  *WaitingPods
 }
@@ -39,9 +39,9 @@ func newIndex(clk clock.PassiveClock, cells *cells, views *fabricview.Views, str
 		func() *fabric.Tree { return views.Current().Tree }, stride)
 }
 
-// Spares says by node what its part of the fabric has of whole machines with that resource, which
-// decides between nodes that are equal otherwise: the least is best, and 0 is that of a node which
-// is left out. It is for PreScore: Score, which is asked about each node, must not wait for a lock.
+// Spares returns, by node, how many whole machines with that resource its part of the fabric has spare.
+// It decides between nodes that are otherwise equal: the least is best, and a node that is missing has 0.
+// Call it in PreScore: Score runs once per node and must not wait for a lock.
 func (p *PreSelector) Spares(resource string, nodes []fwk.NodeInfo) map[string]nodeindex.Spare {
 	if !p.fabric.Current().HasLevels() {
 		return nil
@@ -49,16 +49,16 @@ func (p *PreSelector) Spares(resource string, nodes []fwk.NodeInfo) map[string]n
 	return p.index.Spares(resource, nodes)
 }
 
-// Reserved are the machines that are left to larger pods than the one that makes the demand, by what
-// ran on them at the last cycle's beginning. It is for PreScore, as Spares is.
+// Reserved returns the machines that are left to larger pods than the one of the demand, according to the
+// pods at the beginning of the last cycle. Call it in PreScore, like Spares.
 func (p *PreSelector) Reserved(d *placement.Demand, order *nodeindex.Order) nodeindex.Reserved {
 	r := &d.Resources[0]
 	return p.index.Reserved(r.Name, r.Count, order)
 }
 
-// Candidates lists the nodes that the pod does best on, or nil where the list would be empty
-// or the pod is not to be narrowed: it is nominated, names its node, or is tried on all
-// nodes. Nodes with GPUs were rated by best. See candidates.Index.List.
+// Candidates lists the best nodes for the pod, or returns nil if the list would be empty or the pod is
+// not to be narrowed because it is nominated, names its node, or is tried on all nodes. best is how nodes
+// with GPUs were rated. See candidates.Index.List.
 func (p *PreSelector) Candidates(d *placement.Demand, pod *v1.Pod, how *candidates.Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) (names sets.Set[string], best nodeindex.Best) {
 	q := candidates.Query{
 		Pod: pod, Demand: d, Narrowing: how,
@@ -74,38 +74,37 @@ func (p *PreSelector) Candidates(d *placement.Demand, pod *v1.Pod, how *candidat
 	return p.index.List(&q)
 }
 
-// HasBoth reports whether some nodes of the last cycle had accelerators and some
-// had none.
+// HasBoth reports whether some nodes of the last cycle had accelerators and some had none.
 func (p *PreSelector) HasBoth() bool { return p.index.HasBoth() }
 
-// TakesWholeNodes reports whether the pod takes all devices of any node it could be
-// placed on, so that no other place on the node is left to be rated.
+// TakesWholeNodes reports whether the pod takes all devices of any node it could be placed on, so that
+// the choice of devices within a node need not be rated.
 func (p *PreSelector) TakesWholeNodes(r *podrequest.Request) bool { return p.index.TakesWholeNodes(r) }
 
-// RetryOnAllNodes makes the pod's next cycle look at all nodes and sees that it comes at
-// once. The activation now counts if anything delays the pod's way back to the queue.
+// RetryOnAllNodes makes the pod's next cycle consider all nodes, and activates the pod. This activation
+// takes effect only if the pod is back in the queue late.
 func (p *PreSelector) RetryOnAllNodes(logger klog.Logger, pod *v1.Pod, h fwk.Handle) {
 	p.retries.Add(pod)
 	h.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
 }
 
-// BeginRetry reports whether the pod's cycle, which begins now, is to look at all nodes. Candidates
-// asks this itself; whoever else limits a pod's cycle asks here. If nobody does, the pod is activated
-// while that cycle is under way, and comes again without a pause.
+// BeginRetry reports whether the pod's cycle, which begins now, must consider all nodes. Candidates calls
+// it; other code that limits a pod's cycle must call it, too. If it is not called, the pod is activated
+// during that cycle and comes again without a pause.
 func (p *PreSelector) BeginRetry(uid types.UID) bool { return p.retries.Begin(uid) }
 
-// EndRetry lets the pod get a list again.
+// EndRetry ends a pod's retry on all nodes, so that its cycles are narrowed again.
 func (p *PreSelector) EndRetry(uid types.UID) { p.retries.Remove(uid) }
 
-// RetriesOnAllNodes reports whether the pod's next cycle looks at all nodes.
+// RetriesOnAllNodes reports whether the pod's next cycle considers all nodes.
 func (p *PreSelector) RetriesOnAllNodes(uid types.UID) bool { return p.retries.Has(uid) }
 
-// Closed are the places that are kept from some pods now.
+// Closed returns the places that are kept from some pods now.
 func (p *PreSelector) Closed() *candidates.Closed { return &p.closed }
 
-// KeptFrom returns what a pod that is in no gang would take of what is kept for gangs on a node as info shows
-// it, beside what is reserved there; nil if nothing. never: it would not even if the node were empty. It
-// does not allocate.
+// KeptFrom returns the place kept for a gang on a node that a pod outside of gangs would use, given the
+// node as in info and its reservations; nil if there is none. never: the pod would use it even if the
+// node were empty. It does not allocate memory.
 func (p *PreSelector) KeptFrom(pod *v1.Pod, request *podrequest.Request, info fwk.NodeInfo) (k *candidates.Kept, never bool) {
 	node := info.Node().Name
 	if len(p.closed.Kept()[node]) == 0 {
@@ -115,8 +114,8 @@ func (p *PreSelector) KeptFrom(pod *v1.Pod, request *podrequest.Request, info fw
 	return p.closed.KeptFrom(pod, request, node, &use)
 }
 
-// Keep replaces the places that are kept for gangs. Pods that one was kept from are tried again,
-// by and by. It may be called under any lock but the waker's.
+// Keep replaces the places that are kept for gangs. If one of the earlier places ended, waiting pods are
+// gradually tried again. It may be called under any lock but the waker's.
 func (p *PreSelector) Keep(places map[string][]*candidates.Kept) {
 	before := p.closed.Kept()
 	p.closed.Keep(places)

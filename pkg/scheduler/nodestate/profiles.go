@@ -11,20 +11,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// Profiles are the scheduler profiles whose pods are ours.
+// Profiles are the scheduler profiles that use this package's plugins.
 type Profiles struct {
-	index     *candidates.Index            // of nodes, by the accelerators that profiles serve
+	index     *candidates.Index            // nodes, by the accelerators that profiles serve
 	mu        sync.Mutex                   // guards all below
 	served    map[string]struct{}          // by name
 	gangs     map[string]struct{}          // by name, those that place gangs
-	described map[string]diagnosis.Profile // by name; what its plugins said of themselves
+	described map[string]diagnosis.Profile // by name; the descriptions by its plugins
 }
 
 func newProfiles(index *candidates.Index) *Profiles {
 	return &Profiles{index: index, served: map[string]struct{}{}, gangs: map[string]struct{}{}, described: map[string]diagnosis.Profile{}}
 }
 
-// Serve says that a profile of this name takes pods, for these accelerators.
+// Serve registers a profile of this name as serving these accelerators.
 func (p *Profiles) Serve(profile string, resources []string) {
 	p.mu.Lock()
 	p.served[profile] = struct{}{}
@@ -32,7 +32,7 @@ func (p *Profiles) Serve(profile string, resources []string) {
 	p.index.AddResources(resources...)
 }
 
-// Serves reports whether the pods of a profile are ours.
+// Serves reports whether the profile is registered.
 func (p *Profiles) Serves(profile string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,7 +40,7 @@ func (p *Profiles) Serves(profile string) bool {
 	return ok
 }
 
-// ServeGangs says that a profile of this name places gangs: a member is tried when its gang is.
+// ServeGangs registers a profile of this name as placing gangs: a member is tried when its gang is.
 func (p *Profiles) ServeGangs(profile string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +55,7 @@ func (p *Profiles) servesGangs(profile string) bool {
 	return ok
 }
 
-// Describe has a plugin add to what is shown of its profile.
+// Describe lets a plugin add to the description of its profile.
 func (p *Profiles) Describe(profile string, add func(*diagnosis.Profile)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,11 +65,10 @@ func (p *Profiles) Describe(profile string, add func(*diagnosis.Profile)) {
 	p.described[profile] = d
 }
 
-// Profiles are the served profiles in order.
+// Profiles returns the served profiles in order.
 func (p *Profiles) Profiles() []diagnosis.Profile { return p.describe(p.index.Resources()) }
 
-// describe returns the served profiles in order. Of one that nobody described it says which
-// accelerators there are.
+// describe returns the served profiles in order. A profile without a description has the given resources.
 func (p *Profiles) describe(resources []string) []diagnosis.Profile {
 	p.mu.Lock()
 	defer p.mu.Unlock()

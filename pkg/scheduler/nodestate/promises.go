@@ -10,16 +10,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// Promise is a choice that its pod does not show yet: the node it is to have, and what will be
-// written on it.
+// Promise is an assumed allocation that its pod does not show yet: the pod's node, and the annotations
+// that will be written on it.
 type Promise struct {
 	UID         types.UID
 	Node        string
 	Annotations map[string]string
 }
 
-// Promises returns all present and doubtful choices; of a pod with several, the latest. Read pods
-// after it, as for a scheduling cycle. A choice that waits for others to go is none.
+// Promises returns all assumed allocations that are present or have an unknown outcome; of a pod with
+// several, the latest. Read pods after it, as for a scheduling cycle. An allocation that waits for other
+// pods to end is left out.
 func (dg *Diagnoser) Promises() map[types.UID]Promise {
 	out := map[types.UID]Promise{}
 	latest := map[types.UID]reservations.Listed{}
@@ -34,7 +35,7 @@ func (dg *Diagnoser) Promises() map[types.UID]Promise {
 		if r.Allocation != nil {
 			annotations, err := dg.cache.Annotations(r.Allocation, false)
 			if err != nil {
-				continue // the node's topology went away after the choice, so it will fail
+				continue // the node's topology was removed after the choice, so the attempt will fail
 			}
 			p.Annotations = annotations
 		}
@@ -43,14 +44,14 @@ func (dg *Diagnoser) Promises() map[types.UID]Promise {
 	return out
 }
 
-// LiveLease is a Lease of a node's program that counts now, for the Node of this UID.
+// LiveLease is a valid Lease of a node's program, for the Node of this UID.
 type LiveLease struct {
 	Name    string
 	Node    string
 	NodeUID types.UID
 }
 
-// LiveLeases returns the Leases that count, of nodes that have published a graph.
+// LiveLeases returns the valid Leases of nodes that have published a graph.
 func (dg *Diagnoser) LiveLeases() []LiveLease {
 	now := dg.clock.Now()
 	var out []LiveLease
@@ -68,7 +69,7 @@ func (dg *Diagnoser) LiveLeases() []LiveLease {
 	return out
 }
 
-// LeaderLease is the Lease under which this process leads, as the arguments say.
+// LeaderLease returns the Lease under which this process leads, according to the arguments.
 func (dg *Diagnoser) LeaderLease() diagnosis.LeaderLease {
 	return diagnosis.LeaderLease{Namespace: dg.config.Namespace, Name: dg.config.LeaderLease}
 }

@@ -15,12 +15,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/refusals"
 )
 
-// eventKubeletRefusesPods is the reason of the event on a node that others are preferred to, because its
+// eventKubeletRefusesPods is the reason of the event on a node to which others are preferred, because its
 // kubelet refuses pods.
 const eventKubeletRefusesPods = "KubeletRefusesPods"
 
-// watchRefusals watches the pods that have failed, and tells of nodes whose kubelets refuse them. The
-// scheduler's own informer has no pods that have ended, and shows a pod that fails as it was before.
+// watchRefusals watches the pods that have failed, and sends an event on nodes whose kubelets refuse
+// pods. The scheduler's own informer has no pods that have ended, and shows a failing pod in its state
+// before.
 func (eh *eventHandlers) watchRefusals(ctx context.Context, h fwk.Handle) error {
 	eh.onRefusing = func(m refusals.Mark) {
 		if node, err := eh.table.cache.listers.stores.nodes.Get(m.Node); err == nil {

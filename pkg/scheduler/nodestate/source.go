@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/waking"
 )
 
-// source is what the index of nodes and the waker ask about one node.
+// source answers the queries of the node index and the waker about one node.
 type source struct {
 	s *NodeCache
 	x *cell
@@ -46,8 +46,7 @@ func (o source) CheckGraph(n *usage.Node, node types.UID) placement.Reason {
 	return o.s.topologies.CheckGraph(o.x.entry, n, node)
 }
 
-// Reserved leaves void reservations out: nothing that the waker sees can be older than what
-// ended them.
+// Reserved leaves void reservations out: the waker sees nothing older than the event that ended them.
 func (o source) Reserved(n *usage.Node, info fwk.NodeInfo, planned []usage.Reservation, except types.UID) waking.Reserved {
 	reserved := o.x.reserved.View().Live(except)
 	var out waking.Reserved
@@ -66,7 +65,7 @@ func (o source) Reserved(n *usage.Node, info fwk.NodeInfo, planned []usage.Reser
 	return out
 }
 
-// oneNode is a lister of one node.
+// oneNode is a lister with one node.
 type oneNode struct {
 	fwk.NodeInfoLister
 	info fwk.NodeInfo

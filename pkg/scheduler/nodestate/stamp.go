@@ -11,28 +11,28 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// Stamp tells two moments apart at which a node has something else for some demand. The zero
-// Stamp is not known: look again.
+// Stamp identifies a state of a node: two equal stamps mean that every demand finds the same there. The
+// zero Stamp is unknown and equals none.
 type Stamp struct {
 	generation       int64
 	revision         uint64
 	counts, enforced bool
-	until            int64 // Unix nanoseconds: when a Lease runs out, unless it is renewed
+	until            int64 // Unix nanoseconds at which a Lease runs out, unless it is renewed
 }
 
-// Same reports whether the node has the same for every demand at both moments.
+// Same reports whether the node is in the same state for every demand at both stamps.
 func (a Stamp) Same(b Stamp) bool {
 	a.until, b.until = 0, 0
 	return a == b && a != (Stamp{})
 }
 
-// Stamper reads the stamps of some nodes, which it knows by their positions. It is for one
-// goroutine.
+// Stamper reads the stamps of some nodes, addressed by their positions in a list. It must be used by one
+// goroutine only.
 type Stamper struct {
 	s         *NodeCache
 	nodes     []string
 	cells     []*cell
-	forgotten uint64 // cells, when these were found
+	forgotten uint64 // cells.forgotten when the cells were found
 	now       time.Time
 }
 
@@ -50,7 +50,7 @@ func (p *Stamper) find() {
 	}
 }
 
-// Begin takes the time for the stamps that follow, and finds nodes again that went and came back.
+// Begin sets the time for the stamps that follow, and finds nodes again that went and came back.
 func (p *Stamper) Begin() {
 	p.now = p.s.clock.Now()
 	if p.forgotten != p.s.cells.forgotten.Load() {
@@ -58,18 +58,17 @@ func (p *Stamper) Begin() {
 	}
 }
 
-// Holds reports whether the node still has what it had at the stamp. It does not look at Leases
-// before they can have run out: one that comes back, gets another owner or is deleted changes
-// the revision.
+// Holds reports whether the node's state is still that of the stamp. It does not look at Leases before
+// they can have run out: a Lease that comes back, gets another owner or is deleted changes the revision.
 func (p *Stamper) Holds(node int, at *Stamp, info fwk.NodeInfo) bool {
 	return p.now.UnixNano() < at.until && at.generation == info.GetGeneration() && at.revision == p.cells[node].candidate.Revision.Load()
 }
 
-// Stamp reads the stamp of a node. It does not allocate. A node where something is kept for
-// nominated pods has none: the scheduling queue ends a nomination without a word.
+// Stamp reads the stamp of a node, without allocating memory. A node with nominated allocations has the
+// zero Stamp, because the scheduling queue ends a nomination without an event.
 func (p *Stamper) Stamp(node int, info fwk.NodeInfo) Stamp {
 	x := p.cells[node]
-	revision := x.candidate.Revision.Load() // before anything is read, so that a change meanwhile shows
+	revision := x.candidate.Revision.Load() // first, so that a concurrent change shows
 	if len(x.reserved.View().Nominated) > 0 {
 		return Stamp{}
 	}

@@ -25,15 +25,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/waking"
 )
 
-// Config is what is the same for every profile of a process.
+// Config has the settings that all profiles of a process share.
 type Config struct {
-	Namespace      string         // of the Leases of exporters and agents
-	Weights        nvtopo.Weights // of the residual term
-	RequestTimeout time.Duration  // how long the API server may still carry out a write the client gave up on
+	Namespace      string         // namespace of the Leases of exporters and agents
+	Weights        nvtopo.Weights // weights of the residual term
+	RequestTimeout time.Duration  // how long the API server may still carry out a write after the client gave it up
 	LeaderLease    string         // name of the scheduler's own Lease in Namespace; empty: no check
-	LeaderTerm     time.Duration  // how long after its last renewal the Lease is still ours
-	Host           string         // this host's name, with which our identity in the election begins
-	Freshness      time.Duration  // how long after a renewal of the exporter's Lease a graph counts; 0: the Lease's own duration
+	LeaderTerm     time.Duration  // how long after its last renewal this process still holds the Lease
+	Host           string         // this host's name, with which its identity in the election begins
+	Freshness      time.Duration  // how long after a renewal of the exporter's Lease a graph is valid; 0: the Lease's own duration
 }
 
 func (c *Config) leader() leader.Config {
@@ -42,30 +42,30 @@ func (c *Config) leader() leader.Config {
 
 // State has the parts of the process-wide view. Make one with New, and give each user the parts it uses.
 type State struct {
-	Nodes        *NodeCache       // what is known of each node
-	Allocations  *AllocationTable // what pods are assumed to get
-	Nominator    *Nominator       // what nominated pods are to get
+	Nodes        *NodeCache       // the known state of each node
+	Allocations  *AllocationTable // the assumed allocations
+	Nominator    *Nominator       // the nominated allocations
 	GangReserver *GangReserver    // reserves for gangs
-	PreSelector  *PreSelector     // lists the nodes that a cycle looks at
-	Waiting      *WaitingPods     // the pods with devices that no node took
-	Binder       *Binder          // writes what pods are bound with
+	PreSelector  *PreSelector     // lists the nodes that a cycle considers
+	Waiting      *WaitingPods     // the pods with devices that fit no node
+	Binder       *Binder          // guards the writes that bind pods
 	Leader       *leader.Leader   // whether this process leads
 	Cordons      *cordons.Table   // the nodes that take no pods while their devices are divided
 	Fabric       *fabricview.Views
 	Refusals     *refusals.Table // the nodes whose kubelets refuse pods, so that others are preferred
 	Graphs       *Graphs         // reads the NodeGPUTopologies
-	Diagnosis    *Diagnoser      // tells what the process believes
-	PodDevices   *PodDevices     // which devices bound pods have
+	Diagnosis    *Diagnoser      // reports the process's view
+	PodDevices   *PodDevices     // the devices of bound pods
 	Lists        *FirstLists     // whether the first lists are in
-	Profiles     *Profiles       // the scheduler profiles whose pods are ours
-	Changes      *Changes        // passes on what changes of nodes
+	Profiles     *Profiles       // the scheduler profiles with this package's plugins
+	Changes      *Changes        // distributes changes of nodes
 	Registry     *nvtopo.Registry
 
 	clock clock.WithTicker
 	inner
 }
 
-// inner are the parts that nobody is given.
+// inner are the parts that only this package uses.
 type inner struct {
 	listers     *listers
 	figures     *figureReader
@@ -75,7 +75,7 @@ type inner struct {
 	collector   *nodeCollector
 }
 
-// New returns a State that knows of nothing yet; Connect feeds it. It starts nothing.
+// New returns an empty State, which Connect feeds. It starts nothing.
 func New(config Config, clk clock.WithTicker) *State {
 	return newState(config, clk, candidates.DefaultStride)
 }
@@ -122,7 +122,7 @@ func newState(config Config, clk clock.WithTicker, stride int) *State {
 	return s
 }
 
-// addLoops makes what follows events and time.
+// addLoops makes the parts that follow events and time.
 func (s *State) addLoops(namespace string) {
 	s.handlers = &eventHandlers{
 		clock: s.clock, namespace: namespace, table: s.Allocations, cordons: s.Cordons, leader: s.Leader,
@@ -136,9 +136,9 @@ func (s *State) addLoops(namespace string) {
 	s.collector = &nodeCollector{clock: s.clock, table: s.Allocations, waker: s.Waiting.waker, index: s.PreSelector.index}
 }
 
-// Connect feeds the State from a scheduler's informers and starts its own until
-// ctx ends. Call it once, from the first plugin's New, before the informer
-// factory starts: afterwards handlers would miss the initial list.
+// Connect feeds the State from a scheduler's informers and starts its own until ctx ends. Call it once,
+// from the first plugin's New, before the informer factory starts: later, handlers would miss the initial
+// list.
 func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	registerMetrics(s)
 	pods := h.SharedInformerFactory().Core().V1().Pods()

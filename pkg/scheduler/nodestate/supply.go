@@ -18,21 +18,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Supply is what a node has for pods of a gang that ask for the same: ReserveGang can give each
-// of them its set, one after the other. A node whose graph does not count has nothing for pods
-// with GPUs. Ports, volumes and what other plugins say are for the caller to know.
+// Supply returns the free capacity of a node for the pods of a gang that have equal requests: ReserveGang
+// can give each of them its set, one after the other. A node without a valid graph has none for pods with
+// GPUs. Ports, volumes and the filters of other plugins are the caller's concern.
 func (s *NodeCache) Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter) fabric.Supply {
 	return s.SupplyAfter(d, info, snapshot, slotter, 0, nil, nil)
 }
 
-// Placed is a number of pods that ask for the same.
+// Placed is a number of pods with equal requests.
 type Placed = placement.Placed
 
-// SupplyAfter is Supply once pods of other demands are placed on the node, too, and have the GPUs used among
-// them, by position in the graph of the first resource that d asks for, and once some pods are gone: info is
-// a copy without them. gone are these and others whose reservations do not count; it may be nil. Where CPU
-// and memory of NUMA nodes matter, nobody knows which of these the others have: a lower bound. With d.Ahead,
-// kubelet has released the devices of pods that have just gone.
+// SupplyAfter is Supply after pods of other demands are placed on the node as well, and after some pods
+// have ended. used are the GPUs of those others, by position in the graph of the first resource that d
+// requests. info is a copy of the node without the ended pods. gone are these pods and others whose
+// reservations are ignored; it may be nil. Where CPU and memory of NUMA nodes matter, those of the others
+// are unknown, so the result is a lower bound. With d.Ahead, kubelet is assumed to have released the
+// devices of pods that have just ended.
 func (s *NodeCache) SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter,
 	used nvtopo.Mask, placed []Placed, gone sets.Set[types.UID],
 ) fabric.Supply {
@@ -55,7 +56,7 @@ func (s *NodeCache) SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot
 	})
 }
 
-// counting is what is known of a node's GPUs; nil if its graph does not count.
+// counting returns the topology of a node, or nil if its graph is not valid.
 func (s *NodeCache) counting(x *cell, node *v1.Node) *usage.Node {
 	n := x.entry.Node()
 	if s.topologies.CheckGraph(x.entry, n, node.UID) != placement.Fits {
@@ -64,13 +65,13 @@ func (s *NodeCache) counting(x *cell, node *v1.Node) *usage.Node {
 	return n
 }
 
-// EmptySupply is what the node would have with nothing on it but the pods of DaemonSets, those of
-// stay, with their devices, and members of other demands as in SupplyAfter: what a gang may wait
-// for. stay may be nil.
+// EmptySupply returns the free capacity that a gang may wait for: the node with only the pods of
+// DaemonSets, those of stay, with their devices, and members of other demands as in SupplyAfter. stay may
+// be nil.
 func (s *NodeCache) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.SlotCounter, used nvtopo.Mask, placed []Placed, stay sets.Set[types.UID]) fabric.Supply {
 	node := info.Node()
 	x := s.cells.ensure(node.Name)
-	reserved := x.reserved.View() // before the annotations of those that stay
+	reserved := x.reserved.View() // read before the annotations of those that stay
 	room := placement.NewRoom(info.GetAllocatable(), int64(info.GetAllocatable().GetAllowedPodNumber()))
 	r := &reader{s: s, reserved: reserved}
 	for _, pi := range info.GetPods() {

@@ -15,14 +15,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// usage returns what is used on a node as info shows it. snapshot is the cycle's:
-// a pod that is on the node there but not in info was taken out by a dry run,
-// so its reservation does not count.
+// usage returns the usage of a node with the pods of info. snapshot is the cycle's: a pod that is on the
+// node there but not in info was removed by a dry run, so its reservation is ignored.
 //
-// The order of reading is the guarantee: the reservations first, then annotations and
-// the informer's store. A reservation is dropped only once a cycle's snapshot shows
-// what replaces it (see Sweep), so a pod that moves from one place to the other
-// while this runs is seen at least once.
+// The order of reading guarantees that no device is missed: the reservations first, then annotations and
+// the informer's store. A reservation is dropped only once a cycle's snapshot shows the pod that replaces
+// it (see Sweep), so a pod that moves from one place to the other meanwhile is seen at least once.
 func (s *NodeCache) usage(x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	if u := s.remembered(x, n, info); u != nil {
 		return u
@@ -32,8 +30,8 @@ func (s *NodeCache) usage(x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fw
 	return u
 }
 
-// remembered returns the node's usage if nothing it was computed from has changed,
-// but for what the informer's store had (see Usage.FromStore); else nil.
+// remembered returns the node's usage if none of its inputs has changed, except for the informer's store
+// (see Usage.FromStore); else nil.
 func (s *NodeCache) remembered(x *cell, n *usage.Node, info fwk.NodeInfo) *usage.Usage {
 	u := x.usage.Load()
 	if u == nil || u.Node != n || u.Generation != info.GetGeneration() || u.Revision != x.candidate.Revision.Load() || s.outlived(u) {
@@ -42,13 +40,14 @@ func (s *NodeCache) remembered(x *cell, n *usage.Node, info fwk.NodeInfo) *usage
 	return u
 }
 
-// outlived reports whether the agent died or came back since, and that matters.
+// outlived reports whether the agent died or came back since the usage was computed, and this matters for
+// it.
 func (s *NodeCache) outlived(u *usage.Usage) bool {
 	return u.Unreleased && u.AgentLived != u.Node.Enforced(s.clock.Now())
 }
 
-// input is what the usage of a node with the pods of here is computed from. What is reserved
-// there was read before.
+// input returns the input for computing the usage of a node with the pods of here. The caller has read
+// the reservations before.
 func (s *NodeCache) input(reserved *reservations.View, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) usage.Input {
 	r := &reader{s: s, reserved: reserved, here: here}
 	in := usage.Input{Node: n, Now: s.clock.Now(), Generation: generation, Pods: &r.here, Reservations: reserved.Reservations, Reader: r}
@@ -61,22 +60,22 @@ func (s *NodeCache) input(reserved *reservations.View, n *usage.Node, generation
 	return in
 }
 
-// computeUsage is the usage of a node with the pods of here.
+// computeUsage computes the usage of a node with the pods of here.
 func (s *NodeCache) computeUsage(x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
-	revision := x.candidate.Revision.Load() // before what it counts: at worst this is computed again
+	revision := x.candidate.Revision.Load() // read before the inputs: at worst the usage is computed again
 	in := s.input(x.reserved.View(), n, generation, here, snapshot)
 	in.Revision = revision
 	return usage.Compute(&in)
 }
 
-// outlook is what a node will be like in a while.
+// outlook describes an expected future state of a node.
 type outlook struct {
-	gone  sets.Set[types.UID] // whose reservations do not count
-	ahead bool                // kubelet has released the devices of pods that have just gone
+	gone  sets.Set[types.UID] // pods whose reservations are ignored
+	ahead bool                // kubelet has released the devices of pods that have just ended
 }
 
-// usageBeside is the usage of a node with what is nominated there and what others are about to
-// be given.
+// usageBeside returns the usage of a node with its nominated pods and with further reservations (more)
+// that are about to be made.
 func (s *NodeCache) usageBeside(x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, nominated []fwk.PodInfo, more []usage.Reservation, at *outlook) *usage.Usage {
 	if len(nominated)+len(more)+at.gone.Len() == 0 && !at.ahead {
 		if u := s.remembered(x, n, info); u != nil && !u.FromStore {
@@ -97,7 +96,7 @@ func (s *NodeCache) usageBeside(x *cell, n *usage.Node, info fwk.NodeInfo, snaps
 	return usage.Compute(&in)
 }
 
-// inputFromStores is what the usage of a node is computed from outside of a scheduling cycle.
+// inputFromStores returns the input for computing the usage of a node outside of a scheduling cycle.
 func (s *NodeCache) inputFromStores(x *cell, n *usage.Node) *usage.Input {
 	reserved := x.reserved.View() // before the pods, see usage
 	var pods usage.LivePods
@@ -111,15 +110,15 @@ func (s *NodeCache) inputFromStores(x *cell, n *usage.Node) *usage.Input {
 	}
 }
 
-// podInfos are pods as the scheduler has them.
+// podInfos are pods in the form of the scheduler framework.
 type podInfos []fwk.PodInfo
 
 func (p *podInfos) Len() int                      { return len(*p) }
 func (p *podInfos) Pod(i int) *v1.Pod             { return (*p)[i].GetPod() }
 func (p *podInfos) Requests(i int) usage.Requests { return (*p)[i].CalculateResource().Resource }
 
-// reader reads what is known of a node's pods. It keeps the lists of an input as well, so
-// that one allocation does for all.
+// reader reads the allocations of a node's pods. It also holds the lists of an input, so that one memory
+// allocation suffices for all.
 type reader struct {
 	s            *NodeCache
 	reserved     *reservations.View

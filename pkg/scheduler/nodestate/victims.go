@@ -16,12 +16,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Victims is one node as preemption sees it: pods that stay, and holders of devices
-// that could go. It judges what the preemptor would get without some of these. Pods
-// that could go and hold none of the devices asked count as gone.
+// Victims is one node for preemption: pods that stay, and holders of devices that could be evicted. It
+// finds the devices of the preemptor without some of the holders. Pods that could be evicted and hold
+// none of the requested devices are treated as gone.
 type Victims struct {
 	Holders []fwk.PodInfo // in the order given
-	Devices []int         // of the first resource asked, by holder; also those nobody knows
+	Devices []int         // number of devices of the first requested resource, by holder, including untracked ones
 
 	s        *NodeCache
 	x        *cell
@@ -31,22 +31,22 @@ type Victims struct {
 	base     *usage.Usage
 	shares   []share
 	scratch  usage.Usage
-	// exact: what remains of CPU and memory, or kubelet's managers, decides as well, so
-	// that a pod's leaving is more than its devices' coming free.
+	// exact: the remaining CPU and memory, or kubelet's managers, decide as well, so that evicting a pod has
+	// more effects than freeing its devices.
 	exact bool
 	here  []fwk.PodInfo
 }
 
-// share is what one holder has.
+// share has the devices of one holder.
 type share struct {
 	used    []nvtopo.Mask
 	counted []int
 	foreign []bool
 }
 
-// Victims looks at a node. could lists pods that may go, the more important ones
-// first, leaving those that are going anyway. It returns nil where no graph counts,
-// so that devices are only a number.
+// Victims returns the holders of devices on a node. could lists pods that may be evicted, the more
+// important ones first; leaving are pods that terminate anyway. It returns nil if the node has no valid
+// graph, so that only the number of devices is known.
 func (s *NodeCache) Victims(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, could []fwk.PodInfo, leaving map[types.UID]bool) *Victims {
 	u, _ := s.usable(d, info, snapshot)
 	if u == nil {
@@ -76,7 +76,7 @@ func (s *NodeCache) Victims(d *placement.Demand, info fwk.NodeInfo, snapshot fwk
 	return t
 }
 
-// add takes a pod in if it holds devices of the kinds asked; alone is what it uses.
+// add adds a pod if it holds devices of the requested kinds; alone is its own usage.
 func (t *Victims) add(pi fwk.PodInfo, alone *usage.Usage) {
 	devices, any := 0, false
 	for ri := range t.d.Resources {
@@ -98,10 +98,10 @@ func (t *Victims) add(pi fwk.PodInfo, alone *usage.Usage) {
 	t.shares = append(t.shares, share{alone.Used, alone.Counted, alone.Foreign})
 }
 
-// Exact reports whether each question costs the computing of a node's whole usage.
+// Exact reports whether each query computes a node's whole usage.
 func (t *Victims) Exact() bool { return t.exact }
 
-// Short is how many devices of the first resource are missing while all holders stay.
+// Short returns how many devices of the first resource are missing while all holders stay.
 func (t *Victims) Short() int {
 	u := t.without(0)
 	ai := u.AccelIndex(t.d.Resources[0].Name)
@@ -111,7 +111,7 @@ func (t *Victims) Short() int {
 	return t.d.Resources[0].Count - (u.FreeAt(ai).Len() - u.Counted[ai])
 }
 
-// without is the usage when the holders of a set are gone; valid until the next call.
+// without returns the usage after the holders of a set are gone; it is valid until the next call.
 func (t *Victims) without(gone eviction.Set) *usage.Usage {
 	if t.exact {
 		t.here = append(t.here[:0], t.stay...)
@@ -166,8 +166,8 @@ func qualityOf(u *usage.Usage, r *podrequest.Request, set nvtopo.Mask) eviction.
 	}
 }
 
-// Plan says what a pod would get on a node as info shows it, beside what is promised
-// to others. It is nil where no graph counts or nothing is left.
+// Plan returns the allocation that a pod would get on a node with the pods of info, beside nominated
+// allocations of others. It returns nil if the node has no valid graph or the pod does not fit.
 func (s *NodeCache) Plan(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, eviction.Quality) {
 	u, _ := s.usable(d, info, snapshot)
 	if u == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/waking"
 )
 
-// WaitingPods has the pods with devices that no node took, and says when they are tried again.
+// WaitingPods has the pods with devices that fit no node, and decides when they are tried again.
 type WaitingPods struct {
 	waker     *waking.Waker
 	closed    *candidates.Closed // the places kept from some of them
@@ -24,8 +24,8 @@ type WaitingPods struct {
 	lookAgain deadline // when they are tried in any case
 }
 
-// Add puts a pod with GPUs that no node took on the list of those that wait, as the cycle
-// ends that began last. Until it is woken, or changed, it is Gated.
+// Add adds a pod with GPUs that fits no node to the waiting pods, at the end of the cycle that began
+// last. It is Gated until it is woken or changed.
 func (p *WaitingPods) Add(r *waking.RefusedPod) {
 	w := *r
 	w.Closed = p.closed
@@ -34,11 +34,10 @@ func (p *WaitingPods) Add(r *waking.RefusedPod) {
 	p.waker.Add(&w)
 }
 
-// Gated reports whether a pod is to be kept out of the scheduling queue; see waking.Waker.Gated.
+// Gated reports whether a pod must be kept out of the scheduling queue; see waking.Waker.Gated.
 func (p *WaitingPods) Gated(pod *v1.Pod) (gated, inMetric bool) { return p.waker.Gated(pod) }
 
-// TryAgainBy has the waiting pods tried again at this time, if nothing else has done so
-// by then: what does not come to pass no event tells of.
+// TryAgainBy has the waiting pods tried again at this time, unless an event has done so by then.
 func (p *WaitingPods) TryAgainBy(at time.Time) { p.lookAgain.set(at) }
 
 func (p *WaitingPods) tryAgain() {
@@ -46,7 +45,7 @@ func (p *WaitingPods) tryAgain() {
 	p.waker.WakeOthers()
 }
 
-// deadline is the earliest of the times that somebody set.
+// deadline is the earliest of the times that were set.
 type deadline struct {
 	mu sync.Mutex
 	at time.Time // zero: there is none
@@ -60,7 +59,7 @@ func (d *deadline) set(at time.Time) {
 	}
 }
 
-// passed reports, once, that it has come.
+// passed reports, once, that the time has come.
 func (d *deadline) passed(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,7 +70,7 @@ func (d *deadline) passed(now time.Time) bool {
 	return true
 }
 
-// cluster is what the waker asks about all nodes and pods.
+// cluster answers the waker's queries about all nodes and pods.
 type cluster struct {
 	cells        *cells
 	reservations *reservations.Table

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// plainSample is how many nodes without accelerators are listed for a pod that
-	// needs none: kube-scheduler's own sample has at least 100.
+	// plainSample is how many nodes without accelerators are listed for a pod that needs none:
+	// kube-scheduler's own sample has at least 100.
 	plainSample = 128
-	// maxChecks bounds the nodes looked at one by one for one pod; who needs more
-	// is scheduled without a list.
+	// maxChecks bounds the nodes checked one by one for one pod; a pod that needs more checks is scheduled
+	// without a list.
 	maxChecks = 8192
-	// maxTolerance is more than two scores can differ.
+	// maxTolerance is greater than any difference of two scores.
 	maxTolerance = 101
 )
 
@@ -29,16 +29,16 @@ const (
 type finder struct {
 	Query
 	rules   Rules
-	wide    bool             // list all nodes between which the score decides
-	start   int              // where a list of plain nodes begins
+	wide    bool             // list all nodes that the score may choose from
+	start   int              // position at which a list of plain nodes begins
 	kept    map[int]struct{} // nodes that the queue keeps for other pods
-	now     time.Time        // of this pass
-	checks  int              // nodes looked at in this pass
-	asked   []int            // nodes that this pass took to be kept for nobody
-	ratedBy nodeindex.Best   // what scores are relative to, once there is a list
+	now     time.Time        // time of this pass
+	checks  int              // nodes checked in this pass
+	asked   []int            // nodes that this pass assumed to have no nominated pods
+	ratedBy nodeindex.Best   // the best offer, which scores are relative to, once there is a list
 }
 
-// find makes the list once, given which nodes are kept for other pods.
+// find makes the list once, without the nodes known to be kept for other pods.
 func (f *finder) find(x *Index) sets.Set[string] {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -59,19 +59,20 @@ func (f *finder) find(x *Index) sets.Set[string] {
 	}
 }
 
-// admitsAgain reports whether the node of a choice in doubt is worth listing.
+// admitsAgain reports whether the node where the pod may take its allocation with unknown outcome again
+// is worth listing.
 func (f *finder) admitsAgain(x *Index) bool {
 	i := slices.IndexFunc(f.Nodes, func(info fwk.NodeInfo) bool { return info.Node().Name == f.Again })
 	return i >= 0 && f.mayTake(x, i)
 }
 
-// admits reports whether a node is worth listing: it may take the pod, and its kubelet does not refuse
-// pods again and again.
+// admits reports whether a node is worth listing: it may take the pod, and its kubelet does not
+// repeatedly refuse pods.
 func (f *finder) admits(x *Index, i int) bool {
 	return f.mayTake(x, i) && (f.Refuses == nil || !f.Refuses(f.Nodes[i].Node().Name))
 }
 
-// mayTake reports whether a node's graph counts, and nothing that is cheap to see keeps the pod away.
+// mayTake reports whether a node's graph is valid, and no rule that is cheap to check keeps the pod away.
 func (f *finder) mayTake(x *Index, i int) bool {
 	if f.checks++; f.checks > maxChecks {
 		return false
@@ -81,13 +82,13 @@ func (f *finder) mayTake(x *Index, i int) bool {
 	return n != nil && placement.CheckNode(f.Demand, n, e.of.source.CheckExporter(n, f.now), f.now) == placement.Fits && f.fits(i)
 }
 
-// fits reports whether a node has room for the pod, lets it in and is kept for nobody.
+// fits reports whether a node has room for the pod, admits it and is not kept for other pods.
 func (f *finder) fits(i int) bool {
 	info := f.Nodes[i]
 	return f.rules.Admit(info.Node(), info.GetAllocatable(), info.GetRequested(), len(info.GetPods())) && !f.keptForOthers(i)
 }
 
-// demand is what the pod asks of one machine.
+// demand returns the pod's demand on one machine.
 func (f *finder) demand() nodeindex.Demand {
 	r := f.Request
 	d := nodeindex.Demand{GPUs: r.Resources[0].Count, Bytes: r.MessageBytes, Constraint: r.Constraint, KnownOnly: r.LinkSensitive()}
@@ -112,9 +113,9 @@ func (f *finder) best(x *Index) sets.Set[string] {
 	return f.list(x, machines, &demand, usable)
 }
 
-// usable returns the candidates that have a node which the pod may use: scores are relative to the
-// best candidate, so others must not take part. What kubelets make of a set can be worse than what
-// the index knows.
+// usable returns the candidates that have a node which the pod may use: scores are relative to the best
+// candidate, so others must not take part. Kubelet's admission of a set can give worse results than the
+// index knows.
 func (f *finder) usable(x *Index) []nodeindex.Candidate {
 	out := x.usable[:0]
 	for _, c := range x.found {
@@ -124,7 +125,7 @@ func (f *finder) usable(x *Index) []nodeindex.Candidate {
 		}
 		c.Node = i
 		if e := &x.entries[i]; e.topology.Kubelet != nil {
-			// What is on a node of the bucket decides alike on all of them.
+			// The usage of any node of the bucket gives the same result.
 			o, ok := placement.Rate(e.of.source.Usage(e.topology, f.Nodes[i], f.Snapshot), f.Request)
 			if !ok {
 				continue
@@ -147,7 +148,7 @@ func (f *finder) admitted(x *Index, b *nodeindex.Bucket) (node int, ok bool) {
 	return 0, false
 }
 
-// list takes nodes from the best candidates on.
+// list lists nodes, from the best candidates on.
 func (f *finder) list(x *Index, machines *nodeindex.Index, d *nodeindex.Demand, cs []nodeindex.Candidate) sets.Set[string] {
 	limit, tolerance := f.Narrowing.Limit, f.Narrowing.Tolerance
 	if f.wide {
@@ -165,7 +166,7 @@ func (f *finder) list(x *Index, machines *nodeindex.Index, d *nodeindex.Demand, 
 			}
 		}
 		if len(names) > 0 && tolerance == 0 {
-			break // the others are equal, but for what their leaves have to spare
+			break // the others are equal, except for the spare capacity of their leaves
 		}
 	}
 	if f.checks > maxChecks {
@@ -174,9 +175,9 @@ func (f *finder) list(x *Index, machines *nodeindex.Index, d *nodeindex.Demand, 
 	return names
 }
 
-// bestByNode is best for pods whose place depends on more than buckets are made of,
-// CPUs and memory beside the GPUs, exclusive ones where kubelet gives such,
-// other accelerators, or labels of hardware: every node is rated.
+// bestByNode is best for pods whose place depends on more than the buckets distinguish: CPUs and memory
+// beside the GPUs, exclusive ones where kubelet assigns such, other accelerators, or labels of hardware.
+// It rates every node.
 func (f *finder) bestByNode(x *Index) sets.Set[string] {
 	type rated struct {
 		node  int
@@ -223,8 +224,8 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 	return names
 }
 
-// plain lists nodes without accelerators, beginning where the last pod's list
-// ended, so that every one has its turn.
+// plain lists nodes without accelerators, beginning where the last pod's list ended, so that each is used
+// in turn.
 func (f *finder) plain(x *Index) sets.Set[string] {
 	if x.plain == 0 || x.plain == len(f.Nodes) {
 		return nil

@@ -8,28 +8,26 @@ import (
 	"time"
 )
 
-// SnapshotDelay is how long a node is looked at again after an event of the informers: the
-// scheduler's cache hears of it in another goroutine, and the snapshot from the cache. What
-// comes later than that is left to the stride.
+// SnapshotDelay is how long each refresh checks a node after an event of the informers: the scheduler's
+// cache gets the event in another goroutine, and the snapshot is made from the cache. Later changes are
+// found by the stride.
 const SnapshotDelay = 250 * time.Millisecond
 
-// changes are the nodes that changed since the last refresh, or that an event of the last
-// SnapshotDelay was about.
+// changes has the nodes that changed since the last refresh, or had an event within SnapshotDelay.
 type changes struct {
 	mu    sync.Mutex
 	nodes []*Node // guarded by mu, as is the lookUntil of each
 }
 
-// Changed says that a node's topology or reservations changed, which the next refresh sees.
-// It may be called under any lock.
+// Changed marks that a node's topology or reservations changed, which the next refresh sees. It may be
+// called under any lock.
 func (x *Index) Changed(n *Node) { x.changes.add(n, x.clock.Now()) }
 
-// ChangesSoon says that the scheduler's snapshot of a node changed or soon will. It may be
-// called under any lock.
+// ChangesSoon marks that the scheduler's snapshot of a node changed or soon will. It may be called under
+// any lock.
 func (x *Index) ChangesSoon(n *Node) { x.changes.add(n, x.clock.Now().Add(SnapshotDelay)) }
 
-// Forget ends the use of Nodes whose nodes went. It is called once find returns others for their
-// names.
+// Forget drops the entries of nodes that are gone. Call it once find returns others for their names.
 func (x *Index) Forget(nodes []*Node) {
 	x.changes.forget(nodes)
 	x.forgets.Add(1)
@@ -58,7 +56,7 @@ func (c *changes) add(n *Node, until time.Time) {
 	}
 }
 
-// take appends the nodes to look at now to into, and forgets those whose time is over.
+// take appends the nodes to check now to into, and forgets those whose time is over.
 func (c *changes) take(into []*Node, now time.Time) []*Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()

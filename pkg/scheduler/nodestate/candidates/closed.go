@@ -17,16 +17,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Closed are the places that are kept now. It may be used at any time and under any lock; nobody
-// waits, and nothing is allocated. The zero value is none.
+// Closed has the places that are kept for gangs now. It may be used at any time and under any lock; no
+// method blocks or allocates memory. The zero value has none.
 type Closed struct {
 	kept atomic.Pointer[map[string][]*Kept]
 }
 
-// Keep replaces what is kept, by node. The map is not to be changed any more.
+// Keep replaces the kept places, by node. The map must not be changed afterwards.
 func (c *Closed) Keep(places map[string][]*Kept) { c.kept.Store(&places) }
 
-// Kept returns what is kept, which is not to be changed.
+// Kept returns the kept places, which must not be changed.
 func (c *Closed) Kept() map[string][]*Kept {
 	if c == nil {
 		return nil
@@ -37,23 +37,23 @@ func (c *Closed) Kept() map[string][]*Kept {
 	return nil
 }
 
-// Any reports whether something is kept.
+// Any reports whether any place is kept.
 func (c *Closed) Any() bool { return len(c.Kept()) > 0 }
 
-// Use is what a node has, and what is used of it.
+// Use has the resources of a node and their use.
 type Use struct {
 	Have, Used fwk.Resource
-	Pods       []fwk.PodInfo       // Used is of these
-	Reserved   []usage.Reservation // of these and of others, which use what is reserved for them, too
-	Own        types.UID           // whose reservation does not count: it is in doubt, and may be taken again
+	Pods       []fwk.PodInfo       // the pods that Used includes
+	Reserved   []usage.Reservation // of these pods and of others, whose reservations are used in addition
+	Own        types.UID           // the pod whose reservation is ignored: its outcome is unknown, and the pod may take it again
 }
 
-// free is how much of a resource nobody uses.
+// free returns how much of a resource is unused and not reserved.
 func (u *Use) free(name v1.ResourceName) int64 {
 	return AmountIn(u.Have, name) - AmountIn(u.Used, name) - ReservedBeside(u.Pods, u.Reserved, u.Own, name)
 }
 
-// ReservedBeside is how much of a resource is reserved for others than some pods and own.
+// ReservedBeside returns how much of a resource is reserved for pods other than the given ones and own.
 func ReservedBeside(pods []fwk.PodInfo, reserved []usage.Reservation, own types.UID, name v1.ResourceName) (amount int64) {
 	for i := range reserved {
 		r := &reserved[i]
@@ -64,10 +64,11 @@ func ReservedBeside(pods []fwk.PodInfo, reserved []usage.Reservation, own types.
 	return amount
 }
 
-// KeptFrom returns what a pod that is in no gang would take of what is kept on a node; nil if
-// nothing. A pod that asks for none of the resources that are kept takes nothing, nor does one that
-// leaves enough of them free. Pods of DaemonSets belong to every node. A pod that is nominated may
-// have had pods evicted there. never: it would not even if nobody used anything of the node.
+// KeptFrom returns the kept place on a node that a pod outside of gangs would use, or nil. A pod that
+// requests none of the kept resources uses none, nor does one that leaves enough of them free. Pods of
+// DaemonSets are exempt, because every node gets one, and so is a pod that is nominated for the node, for
+// which pods may have been evicted there. never: the pod would use the place even if nothing of the node
+// were used.
 func (c *Closed) KeptFrom(pod *v1.Pod, request *podrequest.Request, node string, use *Use) (k *Kept, never bool) {
 	places := c.Kept()[node]
 	if len(places) == 0 || request == nil || exempt(pod, node) {
@@ -92,8 +93,8 @@ func (c *Closed) KeptFrom(pod *v1.Pod, request *podrequest.Request, node string,
 	return nil, false
 }
 
-// KeptFromGang returns what is kept on a node from a gang of that key and priority, which was complete
-// then. What is kept for the gang itself is not.
+// KeptFromGang returns the places on a node that are kept from a gang of that key and priority, which
+// became complete at the given time. Places kept for the gang itself are left out.
 func (c *Closed) KeptFromGang(gang string, priority int32, complete time.Time, node string) (places []*Kept) {
 	for _, k := range c.Kept()[node] {
 		if k.Gang != gang && k.keepsOut(priority, complete) {
@@ -103,7 +104,7 @@ func (c *Closed) KeptFromGang(gang string, priority int32, complete time.Time, n
 	return places
 }
 
-// exempt reports whether nothing is kept from the pod, or not on this node.
+// exempt reports whether no place on this node is kept from the pod.
 func exempt(pod *v1.Pod, node string) bool {
 	if pod.Status.NominatedNodeName == node {
 		return true

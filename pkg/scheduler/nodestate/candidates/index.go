@@ -18,13 +18,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// DefaultStride is how many nodes without an event a refresh looks at, in turn, so that
-// even a change that nobody announced is seen after some cycles.
+// DefaultStride is how many nodes without an event a refresh checks, in turn, so that even a change
+// without an event is seen after some cycles.
 const DefaultStride = 64
 
-// Index is a memo over the cycle's nodes: which are in the same state, so that a choice
-// among thousands looks at a few dozen states. Make one with NewIndex. Cycles use it one
-// after the other; everything else may be called at any time.
+// Index groups the cycle's nodes by state, so that a choice among thousands of nodes compares a few dozen
+// states. Make one with NewIndex. Cycles use it one after the other; everything else may be called at any
+// time.
 type Index struct {
 	clock   clock.PassiveClock
 	find    func(name string) *Node
@@ -32,26 +32,26 @@ type Index struct {
 	stride  int
 	changes changes
 	lists   atomic.Uint64
-	forgets atomic.Uint64 // how often Nodes were forgotten
+	forgets atomic.Uint64 // number of calls of Forget
 
 	mu sync.Mutex // guards all below
 	nodeStates
-	looked time.Time // when the last refresh was
-	next   int       // where the next list of plain nodes begins
-	turn   int       // where the next look at unchanged nodes begins
+	looked time.Time // time of the last refresh
+	next   int       // position at which the next list of plain nodes begins
+	turn   int       // position at which the next check of unchanged nodes begins
 	buffers
 }
 
-// buffers are memory that cycles use again: candidates, those of them that the pod may use, the
-// nodes that changed, and those that the queue is asked about.
+// buffers has memory that cycles reuse: candidates, those of them that the pod may use, the nodes that
+// changed, and those to look up in the queue.
 type buffers struct {
 	found, usable []nodeindex.Candidate
 	changed       []*Node
 	asked         []int
 }
 
-// NewIndex returns an index of no nodes. find returns the Node of a name, and makes it if
-// need be. tree returns where nodes are now. stride is DefaultStride but in tests.
+// NewIndex returns an index without nodes. find returns the Node of a name, and makes it if necessary.
+// tree returns the current fabric. stride is DefaultStride except in tests.
 func NewIndex(clk clock.PassiveClock, find func(name string) *Node, tree func() *fabric.Tree, stride int) *Index {
 	return &Index{clock: clk, find: find, fabric: tree, stride: stride, nodeStates: newNodeStates()}
 }
@@ -70,19 +70,18 @@ func (x *Index) Resources() []string {
 	return sets.List(x.resources)
 }
 
-// Listed is how many lists were made.
+// Listed returns the number of lists made.
 func (x *Index) Listed() uint64 { return x.lists.Load() }
 
-// HasBoth reports whether some nodes of the last cycle had accelerators and some
-// had none.
+// HasBoth reports whether some nodes of the last cycle had accelerators and some had none.
 func (x *Index) HasBoth() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.plain > 0 && x.plain < len(x.entries)
 }
 
-// TakesWholeNodes reports whether a pod takes all devices of any node it could be placed
-// on, so that no other place on the node is left to be rated.
+// TakesWholeNodes reports whether a pod takes all devices of any node it could be placed on, so that the
+// choice of devices within a node need not be rated.
 func (x *Index) TakesWholeNodes(r *podrequest.Request) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -95,19 +94,19 @@ func (x *Index) TakesWholeNodes(r *podrequest.Request) bool {
 	return r.HasGPUs()
 }
 
-// Seen is what the index has of one node.
+// Seen is the index's state of one node.
 type Seen struct {
 	Topology *usage.Node
 	Free     map[string]nvtopo.Mask // by resource
 }
 
-// Seen returns what the index has of each node that has a topology.
+// Seen returns the index's state of each node that has a topology.
 func (x *Index) Seen() map[*Node]Seen {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	out := map[*Node]Seen{}
 	for i := range x.entries {
-		// Not the NodeInfo: it is the running cycle's.
+		// The NodeInfo belongs to the running cycle and is not read here.
 		n := x.entries[i].topology
 		if n == nil {
 			continue
@@ -123,8 +122,8 @@ func (x *Index) Seen() map[*Node]Seen {
 	return out
 }
 
-// refresh brings the index up to the cycle's snapshot: it compares two numbers of each
-// node that changed, and of some others, and computes anew what differs. It needs x.mu.
+// refresh updates the index to the cycle's snapshot: it compares two numbers of each node that changed,
+// and of some others, and recomputes the nodes that differ. The caller holds x.mu.
 func (x *Index) refresh(nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	x.looked = x.clock.Now()
 	look := func(i int) {
@@ -156,10 +155,10 @@ func (x *Index) refresh(nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	}
 }
 
-// align makes one entry per node, keeping those of nodes that stay where they
-// are, and reports whether the list is another than before, or of other Nodes. The snapshot
-// makes a new list whenever a node comes or goes between two cycles, and changes the old one's
-// NodeInfos in place otherwise, also where a node went and came back.
+// align makes one entry per node, keeping those of nodes whose position is unchanged, and reports whether
+// the list, or its Nodes, differ from the last one. The snapshot makes a new list whenever a node comes
+// or goes between two cycles, and otherwise changes the NodeInfos of the old one in place, also where a
+// node went and came back.
 func (x *Index) align(nodes []fwk.NodeInfo) bool {
 	forgets := x.forgets.Load() // before Nodes are found: at worst they are found again
 	if x.same(nodes) && x.aligned == forgets {
@@ -181,8 +180,8 @@ func (x *Index) align(nodes []fwk.NodeInfo) bool {
 	return true
 }
 
-// Spares says by node what decides between nodes that are equal otherwise; the least is best. It
-// is of the last Refresh, and leaves out nodes that came later.
+// Spares returns by node the value that decides between nodes that are otherwise equal; the least is
+// best. It is of the last Refresh, and leaves out nodes that came later.
 func (x *Index) Spares(resource string, nodes []fwk.NodeInfo) map[string]nodeindex.Spare {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -200,8 +199,8 @@ func (x *Index) Spares(resource string, nodes []fwk.NodeInfo) map[string]nodeind
 	return out
 }
 
-// Reserved are the machines with that resource that are left to larger pods than one of so many
-// devices, by what ran on them at the last Refresh.
+// Reserved returns the machines with that resource that are left to pods with more than this number of
+// devices, according to the pods at the last Refresh.
 func (x *Index) Reserved(resource string, gpus int, order *nodeindex.Order) nodeindex.Reserved {
 	x.mu.Lock()
 	defer x.mu.Unlock()

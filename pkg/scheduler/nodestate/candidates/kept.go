@@ -12,20 +12,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// Kept is how much of one resource of its node is kept for the members of a gang that has waited
-// for long. Others may use what the node has free beside it. Immutable; make it with NewKept.
+// Kept is an amount of one resource of its node that is kept for the members of a gang that has waited
+// for long. Others may use the rest of the node. Immutable; make it with NewKept.
 type Kept struct {
 	Gang     string    // the gang's key
-	Priority int32     // of the gang: who has a higher one may use it
-	Made     time.Time // when the gang became complete: who is not younger may use it, too
+	Priority int32     // of the gang: pods with a higher one may use it
+	Made     time.Time // when the gang became complete: pods that are not younger may use it, too
 	Resource v1.ResourceName
 	Count    int64 // devices, thousandths of a CPU, or bytes
 
 	namespace   string // of the gang
-	own, others saying // what people of that namespace read, and those of others
+	own, others saying // texts for people of that namespace, and of others
 }
 
-// saying is what people read. It is made with the Kept: Filter makes no text for each node.
+// saying has the texts for people. It is made with the Kept, so that Filter makes no text for each node.
 type saying struct{ why, gang string }
 
 // NewKept returns k for a gang. why follows the gang's name in messages. Other namespaces do not learn
@@ -39,7 +39,7 @@ func NewKept(gang gangrequest.Key, k Kept, why string) *Kept {
 	return &k
 }
 
-// Less returns k without what is held of it; nil if nothing is left.
+// Less returns k with held subtracted from its amount; nil if nothing is left.
 func (k *Kept) Less(held int64) *Kept {
 	switch {
 	case held <= 0:
@@ -59,18 +59,18 @@ func (k *Kept) saidIn(namespace string) *saying {
 	return &k.others
 }
 
-// Why is what a pod of a namespace is told that is kept out. It allocates nothing.
+// Why returns the message for a pod of a namespace that is kept out. It does not allocate memory.
 func (k *Kept) Why(namespace string) string { return k.saidIn(namespace).why }
 
-// For says for which gang it is kept and why, to people of a namespace.
+// For returns the name of the gang and the reason, for people of a namespace.
 func (k *Kept) For(namespace string) string { return k.saidIn(namespace).gang }
 
-// keepsOut reports whether somebody of that priority, who was made then, is to leave it free.
+// keepsOut reports whether a pod of that priority and creation time must leave it free.
 func (k *Kept) keepsOut(priority int32, made time.Time) bool {
 	return priority <= k.Priority && made.After(k.Made)
 }
 
-// AmountOf is how much of a resource a pod requests.
+// AmountOf returns how much of a resource a pod requests.
 func AmountOf(r *podrequest.Request, name v1.ResourceName) int64 {
 	switch name {
 	case v1.ResourceCPU:
@@ -84,7 +84,7 @@ func AmountOf(r *podrequest.Request, name v1.ResourceName) int64 {
 	}
 }
 
-// AmountIn is how much of a resource a node has, or pods on it request.
+// AmountIn returns the amount of one resource in r.
 func AmountIn(r fwk.Resource, name v1.ResourceName) int64 {
 	switch name {
 	case v1.ResourceCPU:

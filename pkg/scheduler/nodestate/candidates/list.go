@@ -13,18 +13,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// plainRefresh is how old the index may be for pods that need no accelerator.
+// plainRefresh is the maximum age of the index for pods that need no accelerator.
 const plainRefresh = time.Second
 
-// Narrowing is how a profile wants the nodes of a cycle narrowed.
+// Narrowing has a profile's settings for narrowing the nodes of a cycle.
 type Narrowing struct {
-	Limit     int     // most nodes to list; 0: never narrow
+	Limit     int     // maximum number of nodes listed; 0: never narrow
 	Tolerance float64 // points below the best score that are still listed
 	Order     nodeindex.Order
 	KeepOff   bool // pods without accelerators are kept off nodes that have some
 }
 
-// Query is one cycle that asks for a list.
+// Query has the inputs of one cycle's list.
 type Query struct {
 	*placement.Demand
 	Pod       *v1.Pod
@@ -33,16 +33,15 @@ type Query struct {
 	Snapshot  fwk.NodeInfoLister
 	Queue     Nominator
 	Closed    *Closed
-	// Refuses says which nodes' kubelets refuse pods, so that others are listed; nil: none.
+	// Refuses reports whether a node's kubelet refuses pods, so that other nodes are listed; nil: none does.
 	Refuses func(node string) bool
-	// Again names the node on which the pod may take a choice again that is in doubt; empty
-	// if there is none. It is listed alone.
+	// Again names the node on which the pod may take an allocation with unknown outcome again; empty if
+	// there is none. It is listed alone.
 	Again string
 }
 
-// Refresh brings the index up to the cycle's snapshot, unless the pod needs nothing of it.
-// It reports whether to ask for a List. It is not, where the profile does not narrow or the
-// pod is nominated or names its node.
+// Refresh updates the index to the cycle's snapshot, unless the pod does not need it. It reports whether
+// to call List: not if the profile does not narrow, or the pod is nominated or names its node.
 func (x *Index) Refresh(q *Query) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -53,16 +52,15 @@ func (x *Index) Refresh(q *Query) bool {
 	return q.Narrowing.Limit > 0 && !nodeKnown(q.Pod)
 }
 
-// List lists the nodes that the pod does best on; nil where the list would be empty. Pods
-// with wishes that the index cannot see get all nodes between which the score decides. best is
-// what scores are relative to; nodes that are not listed count in it too. Call Refresh before.
+// List lists the best nodes for the pod; nil if the list would be empty. Pods with constraints that the
+// index cannot see get all nodes that the score may choose from. Scores are relative to best, to which
+// nodes that are not listed contribute, too. Call Refresh before.
 //
-// The scheduling queue answers under its own lock, so the index is not locked while the
-// queue is asked. A pass lists nodes as if no pod were nominated for them, and notes which
-// it took that for granted of. If the queue says otherwise of one, another pass leaves it
-// out. A nomination that comes or goes after the question does no harm: the list is advice,
-// the framework gives Filter the pods that are nominated then, and a list that is refused
-// is taken back (see Retries).
+// The scheduling queue answers under its own lock, so the index is not locked while the queue is read. A
+// pass lists nodes as if no pod were nominated for them, and records for which nodes it assumed so. If
+// the queue has a nominated pod for one of them, another pass leaves it out. A nomination that comes or
+// goes afterwards does no harm: the list is advice, the framework gives Filter the pods that are
+// nominated then, and a list that is refused is taken back (see Retries).
 func (x *Index) List(q *Query) (names sets.Set[string], best nodeindex.Best) {
 	f := finder{Query: *q, rules: NewRules(q.Pod, q.Request, q.Closed), wide: hasWishes(q.Pod)}
 	x.borrowBuffers(&f)

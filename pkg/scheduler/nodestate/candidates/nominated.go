@@ -7,17 +7,17 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Nominator says which pods are nominated for a node, as the scheduling queue has it. No
-// lock of this package is held while it is asked.
+// Nominator returns the pods that the scheduling queue has nominated for a node. No lock of this package
+// is held while it is called.
 type Nominator interface {
 	NominatedPodsForNode(node string) []fwk.PodInfo
 }
 
-// passesByList is how many passes ask the scheduling queue only about the nodes that they
-// would list. The next one knows of all nodes, which bounds their number.
+// passesByList is how many passes look up in the scheduling queue only the nodes that they would list.
+// The next pass knows all nodes, which bounds the number of passes.
 const passesByList = 3
 
-// borrowBuffers gives the finder what it needs of the index while that is not locked.
+// borrowBuffers gives the finder the index's buffer and position for use without the lock.
 func (x *Index) borrowBuffers(f *finder) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -31,8 +31,8 @@ func (x *Index) returnBuffers(f *finder) {
 	x.asked = f.asked
 }
 
-// keptForOthers reports whether the queue is known to keep the node for another pod. If
-// not, the queue is to be asked.
+// keptForOthers reports whether the queue is known to keep the node for another pod. If not, the node is
+// recorded for the next lookup in the queue.
 func (f *finder) keptForOthers(i int) bool {
 	if _, kept := f.kept[i]; kept {
 		return true
@@ -41,8 +41,8 @@ func (f *finder) keptForOthers(i int) bool {
 	return false
 }
 
-// askQueue asks about the nodes that the last pass took to be kept for nobody, and reports
-// whether some are. If so, and if all is set, it asks about every node.
+// askQueue looks up the nodes that the last pass assumed to have no nominated pods, and reports whether
+// some have. If so, and if all is set, it looks up every node.
 func (f *finder) askQueue(all bool) (found bool) {
 	for _, i := range f.asked {
 		if f.promised(i) {

@@ -17,34 +17,33 @@ import (
 )
 
 const (
-	// requeueDelay is how long a pod that failed takes to be back in the scheduling queue,
-	// from where it can be activated. The framework puts it there right after PostFilter.
+	// requeueDelay is how long a pod that failed takes to be back in the scheduling queue, where it can be
+	// activated. The framework puts it there right after PostFilter.
 	requeueDelay = 10 * time.Millisecond
-	// maxFailed is how many failed pods may wait to be activated; a pod more waits for
-	// its backoff instead.
+	// maxFailed is how many failed pods may wait to be activated; further pods wait for their backoff
+	// instead.
 	maxFailed = 1024
 )
 
-// Retries are the pods whose next cycle looks at all nodes, because other plugins refused
-// every node of their list. Make them with NewRetries.
+// Retries has the pods whose next cycle considers all nodes, because other plugins refused every node of
+// their list. Make it with NewRetries.
 type Retries struct {
 	clock  clock.Clock
 	failed chan *v1.Pod // to be activated once they are in the queue again
 	added  atomic.Uint64
 
 	mu sync.Mutex
-	// began says of each pod whether the cycle that looks at all nodes has begun. Whoever
-	// is activated after that goes round again: list, refusal, all nodes, without end.
-	// Guarded by mu.
+	// began has for each pod whether the cycle that considers all nodes has begun. A pod that was activated
+	// after that would repeat list, refusal and all nodes without end. Guarded by mu.
 	began map[types.UID]bool
 }
 
-// NewRetries returns Retries of no pods.
+// NewRetries returns Retries without pods.
 func NewRetries(clk clock.Clock) *Retries {
 	return &Retries{clock: clk, failed: make(chan *v1.Pod, maxFailed), began: map[types.UID]bool{}}
 }
 
-// Add makes the pod's next cycle look at all nodes, and has Run see that it comes at once.
+// Add makes the pod's next cycle consider all nodes, and has Run activate the pod.
 func (r *Retries) Add(pod *v1.Pod) {
 	r.added.Add(1)
 	r.mu.Lock()
@@ -56,10 +55,10 @@ func (r *Retries) Add(pod *v1.Pod) {
 	}
 }
 
-// Added is how many lists were taken back.
+// Added returns the number of lists taken back.
 func (r *Retries) Added() uint64 { return r.added.Load() }
 
-// Begin reports whether the pod's cycle, which begins now, is to look at all nodes.
+// Begin reports whether the pod's cycle, which begins now, must consider all nodes.
 func (r *Retries) Begin(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +69,7 @@ func (r *Retries) Begin(uid types.UID) bool {
 	return ok
 }
 
-// Has reports whether the pod's next cycle looks at all nodes.
+// Has reports whether the pod's next cycle considers all nodes.
 func (r *Retries) Has(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +91,7 @@ func (r *Retries) Pods() []types.UID {
 	return slices.Sorted(maps.Keys(r.began))
 }
 
-// due reports whether the cycle that looks at all nodes is still to come.
+// due reports whether the cycle that considers all nodes is still to come.
 func (r *Retries) due(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,8 +99,8 @@ func (r *Retries) due(uid types.UID) bool {
 	return ok && !began
 }
 
-// Run moves failed pods from their backoff to the active queue until ctx ends. exists
-// reports whether there still is such a pod, and activate is the scheduling queue's.
+// Run moves failed pods from their backoff to the active queue until ctx ends. exists reports whether a
+// pod still exists, and activate is the scheduling queue's.
 func (r *Retries) Run(ctx context.Context, exists func(*v1.Pod) bool, activate func(klog.Logger, map[string]*v1.Pod)) {
 	for {
 		var pod *v1.Pod

@@ -11,18 +11,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// Rules are what keeps most pods off a node, whatever devices it has: cordons, taints,
-// labels, too little of what the pod requests, and gangs that places are kept for. Filter plugins
-// have the last word.
+// Rules are the rules that keep most pods off a node, independent of its devices: cordons, taints,
+// labels, too little free of the pod's requests, and places kept for gangs. Filter plugins decide.
 type Rules struct {
 	pod      *v1.Pod
 	request  *podrequest.Request
 	closed   *Closed
-	selects  bool // the pod names labels of nodes
+	selects  bool // the pod has requirements on node labels
 	required nodeaffinity.RequiredNodeAffinity
 }
 
-// NewRules reads what of a pod decides where it may go. closed may be nil: nothing is kept.
+// NewRules returns the rules for a pod. closed may be nil: nothing is kept.
 func NewRules(pod *v1.Pod, request *podrequest.Request, closed *Closed) Rules {
 	return Rules{
 		pod: pod, request: request, closed: closed, required: nodeaffinity.GetRequiredNodeAffinity(pod),
@@ -30,13 +29,13 @@ func NewRules(pod *v1.Pod, request *podrequest.Request, closed *Closed) Rules {
 	}
 }
 
-// Admit reports whether nothing of that keeps the pod off a node which has so much, of
-// which so much is used, and on which so many pods are.
+// Admit reports whether no rule keeps the pod off a node with these resources, of which used are used,
+// and this number of pods.
 func (r *Rules) Admit(node *v1.Node, have, used fwk.Resource, pods int) bool {
 	return r.tolerates(node) && (!r.selects || r.selected(node)) && r.hasRoom(have, used, pods) && !r.keptOut(node, have, used)
 }
 
-// keptOut leaves out what is reserved: the list is advice.
+// keptOut ignores reservations: the list is advice.
 func (r *Rules) keptOut(node *v1.Node, have, used fwk.Resource) bool {
 	k, _ := r.closed.KeptFrom(r.pod, r.request, node.Name, &Use{Have: have, Used: used})
 	return k != nil

@@ -14,38 +14,39 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// nodeStates are the nodes of a snapshot's list by what is free on them. Its methods need Index.mu.
+// nodeStates groups the nodes of a snapshot's list by their free devices. The caller of its methods holds
+// Index.mu.
 type nodeStates struct {
 	nodes   []fwk.NodeInfo // the snapshot's list that entries are aligned with
-	aligned uint64         // Index.forgets when they were
+	aligned uint64         // Index.forgets when they were aligned
 	entries []entry
 	byName  map[string]*nodeindex.Index // resource -> its machines by state
-	tree    *fabric.Tree                // that places are of
-	places  *nodeindex.Places           // where the entries' nodes are; nil: nobody knows
+	tree    *fabric.Tree                // the fabric that places are from
+	places  *nodeindex.Places           // where the entries' nodes are; nil: unknown
 	plain   int                         // nodes without any accelerator
-	pinning int                         // nodes whose kubelet gives exclusive CPUs or memory
+	pinning int                         // nodes whose kubelet assigns exclusive CPUs or memory
 
-	resources sets.Set[string] // that count as accelerators
-	pods      []int            // of one node by their GPUs: memory that is used again
+	resources sets.Set[string] // the resources that are accelerators
+	pods      []int            // GPUs of each pod of one node: memory that is reused
 }
 
 func newNodeStates() nodeStates {
 	return nodeStates{byName: map[string]*nodeindex.Index{}, resources: sets.Set[string]{}}
 }
 
-// entry is what the index knows of one node. It holds while the generation of its NodeInfo
-// and the revision of its Node are these.
+// entry is the index's state of one node. It is current while the generation of its NodeInfo and the
+// revision of its Node are these.
 type entry struct {
 	of         *Node
 	generation int64
 	revision   uint64
 	known      bool
 	plain      bool
-	topology   *usage.Node // whose state is in the index; nil if none is
-	mortal     bool        // GPUs of pods that are gone count until the agent dies
+	topology   *usage.Node // the topology whose state is in the index; nil if none is
+	mortal     bool        // GPUs of pods that are gone are used until the agent dies
 }
 
-// locate takes over where the nodes are.
+// locate sets the places of the nodes in the fabric.
 func (x *nodeStates) locate(tree *fabric.Tree) {
 	before := x.places
 	x.tree, x.places = tree, tree.Places(len(x.nodes), func(i int) string { return x.nodes[i].Node().Name })
@@ -66,7 +67,7 @@ func (x *nodeStates) oneSort(nodes []fwk.NodeInfo) bool {
 	return x.same(nodes) && (x.plain == 0 || x.plain == len(nodes))
 }
 
-// forget takes a node out of all that is counted.
+// forget removes a node from all counts.
 func (x *nodeStates) forget(i int) {
 	for _, c := range x.byName {
 		c.Remove(i)
@@ -80,7 +81,7 @@ func (x *nodeStates) forget(i int) {
 	x.entries[i] = entry{}
 }
 
-// replace takes an entry out of the counts, for one of the topology n.
+// replace removes an entry from the counts if its topology differs from n, which will replace it.
 func (x *nodeStates) replace(i int, n *usage.Node) {
 	if x.entries[i].topology == n {
 		if x.entries[i].plain {
@@ -94,10 +95,10 @@ func (x *nodeStates) replace(i int, n *usage.Node) {
 	}
 }
 
-// update computes a node's state anew.
+// update recomputes a node's state.
 func (x *nodeStates) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	of := x.entries[i].of
-	revision := of.Revision.Load() // before anything is read, so that a change meanwhile shows
+	revision := of.Revision.Load() // before anything is read, so that a concurrent change shows
 	node, n := info.Node(), of.source.Topology()
 	if n != nil && n.NodeUID != node.UID {
 		n = nil
@@ -118,7 +119,7 @@ func (x *nodeStates) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoListe
 	e.mortal = u.Unreleased && u.AgentLived
 	for ai, a := range n.Accels {
 		if !x.resources.Has(a.Resource) {
-			continue // nobody asks for it, and a node may make up names without end
+			continue // no profile serves it, and a node may make up any number of names
 		}
 		var singles bool
 		x.pods, singles = podsOn(info, a.Resource, x.pods[:0])
@@ -127,7 +128,7 @@ func (x *nodeStates) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoListe
 			Held: u.Counted[ai], Unknown: u.Foreign[ai], Singles: singles,
 		}
 		if n.Kubelet != nil {
-			// Its verdict is asked when the bucket is a candidate.
+			// Its admission is computed when the bucket is a candidate.
 			m.Kind, m.Kubelet = m.Kind^n.Kubelet.Kind, nvtopo.PolicyNone
 		}
 		machines := x.of(a.Resource)
@@ -136,7 +137,7 @@ func (x *nodeStates) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoListe
 	}
 }
 
-// podsOn appends how many devices of the resource each pod on a node has, and reports whether one of
+// podsOn appends the number of devices of the resource of each pod on a node, and reports whether one of
 // these pods is in no gang.
 func podsOn(info fwk.NodeInfo, resource string, into []int) (pods []int, singles bool) {
 	for _, p := range info.GetPods() {

@@ -17,8 +17,8 @@ func requiredAffinity(pod *v1.Pod) *v1.NodeSelector {
 	return nil
 }
 
-// nodeKnown reports whether the pod's node is as good as known: it is nominated, or
-// the pod names it, as those of a DaemonSet do.
+// nodeKnown reports whether the pod's node is practically known: the pod is nominated, or names its node,
+// as those of a DaemonSet do.
 func nodeKnown(pod *v1.Pod) bool {
 	if pod.Status.NominatedNodeName != "" {
 		return true
@@ -27,8 +27,8 @@ func nodeKnown(pod *v1.Pod) bool {
 	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool { return len(t.MatchFields) > 0 })
 }
 
-// hasWishes reports whether the pod's place depends on what the index does not
-// know: other pods, volumes, claims, ports, or preferred labels.
+// hasWishes reports whether the pod's place depends on properties that the index does not know: other
+// pods, volumes, claims, ports, or preferred labels.
 func hasWishes(pod *v1.Pod) bool {
 	spec := &pod.Spec
 	if len(spec.TopologySpreadConstraints) > 0 || len(spec.ResourceClaims) > 0 {

@@ -8,11 +8,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// The steps of one attempt to bind a pod, in the order in which they come. Each does nothing
-// if the attempt does not go on: the pod was bound or has gone meanwhile. r may be nil, of an
-// attempt for which nothing was chosen.
+// The steps of one attempt to bind a pod, in order. Each does nothing if the attempt has ended, because
+// the pod was bound or has ended meanwhile. r may be nil, for an attempt without an allocation.
 
-// Announce marks that the binding goes on to its writes.
+// Announce marks that the binding proceeds to its writes.
 func (t *Table) Announce(r *Reservation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -21,7 +20,7 @@ func (t *Table) Announce(r *Reservation) {
 	}
 }
 
-// Pending returns the choice if its annotations still have to be written, else nil.
+// Pending returns the allocation if its annotations still have to be written, else nil.
 func (t *Table) Pending(r *Reservation) *allocation.Allocation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,12 +30,11 @@ func (t *Table) Pending(r *Reservation) *allocation.Allocation {
 	return nil
 }
 
-// BindingBegan marks that the first write of the choice may now happen, the PATCH or the
-// Binding: from here on the API server may carry it out.
+// BindingBegan marks that the first write of the allocation, the PATCH or the Binding, may now happen:
+// from here on the API server may carry it out.
 func (t *Table) BindingBegan(r *Reservation) { t.changePhase(r, Reserved, Binding) }
 
-// BindingRefused marks that the API server refused the write for certain, so
-// nothing was bound.
+// BindingRefused marks that the API server certainly did not carry out the write, so nothing was bound.
 func (t *Table) BindingRefused(r *Reservation) { t.changePhase(r, Binding, Reserved) }
 
 func (t *Table) changePhase(r *Reservation, from, to Phase) {
@@ -47,7 +45,7 @@ func (t *Table) changePhase(r *Reservation, from, to Phase) {
 	}
 }
 
-// Written marks the annotations as being on the pod.
+// Written marks the annotations as written on the pod.
 func (t *Table) Written(r *Reservation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,10 +54,10 @@ func (t *Table) Written(r *Reservation) {
 	}
 }
 
-// WriteEnded marks that the PATCH of the choice was sent once and is done, and that no
-// Binding is sent before BindingBegan is called again: if the attempt ends before that,
-// nothing of it can come late. While an earlier attempt is in doubt this does not help:
-// its Binding may come late, to a pod that carries this choice.
+// WriteEnded marks that the PATCH of the allocation was sent once and is done, and that no Binding is
+// sent before the next call of BindingBegan: if the attempt ends before that, none of its writes can come
+// late. It has no effect while the outcome of an earlier attempt is unknown, whose Binding may come late,
+// to a pod that carries this allocation.
 func (t *Table) WriteEnded(r *Reservation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,12 +66,11 @@ func (t *Table) WriteEnded(r *Reservation) {
 	}
 }
 
-// Unreserve takes back what Add recorded. If binding had begun, nobody knows whether the API
-// server carried it out: the reservation stays, doubtful, until a live read later than the
-// request timeout decides. But an earlier attempt may have bound the pod already, while this
-// one stood reserved: that decides at once. bound is the pod as the informer has it now if it
-// is bound, else nil. What is kept goes back to planned, with its devices, if certainly nothing
-// was carried out.
+// Unreserve takes back a reservation that Add recorded. If binding had begun, the outcome is unknown: the
+// reservation stays, doubtful, until a live read later than the request timeout decides. But an earlier
+// attempt may have bound the pod already, while this one was reserved: that decides at once. bound is the
+// pod as the informer has it now if it is bound, else nil. A kept reservation returns to planned, with
+// its devices, if certainly nothing was carried out.
 func (t *Table) Unreserve(r *Reservation, bound *Bound) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,10 +91,10 @@ func (t *Table) Unreserve(r *Reservation, bound *Bound) (c Change) {
 	}
 	t.retriedInVain(r)
 	if r.kept && bound == nil {
-		r.written = false // it is written anew, whatever becomes of the pod meanwhile
+		r.written = false // it is written again, even if the pod changes meanwhile
 		t.setPhase(r, Planned)
 	} else {
-		c.Freed = r.phase == Planned // it kept others waiting, and no pod is forgotten for it
+		c.Freed = r.phase == Planned // it kept others waiting, and the scheduler forgets no pod because of it
 		t.drop(r, &c)
 	}
 	c.Soon = append(c.Soon, r.Node) // the scheduler's cache forgets the pod after this
@@ -105,8 +102,8 @@ func (t *Table) Unreserve(r *Reservation, bound *Bound) (c Change) {
 	return c
 }
 
-// Earlier reports whether attempts before the one that goes on may still be carried out, or
-// have left their choice on the pod. r is the reservation of the one that goes on, or nil.
+// Earlier reports whether earlier attempts may still be carried out, or have left their allocation on the
+// pod. r is the reservation of the present attempt, or nil.
 func (t *Table) Earlier(uid types.UID, r *Reservation) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,13 +115,13 @@ func (t *Table) Earlier(uid types.UID, r *Reservation) bool {
 	return carries || others > 0
 }
 
-// Writing is how many reservations are on their way to be bound.
+// Writing returns the number of reservations whose writes are in progress.
 func (t *Table) Writing() int64 { return t.writing.Load() }
 
-// Arrived is received from after Writing has become less.
+// Arrived returns a channel that receives after Writing has decreased.
 func (t *Table) Arrived() <-chan struct{} { return t.arrived }
 
-// setWriting needs Table.mu.
+// setWriting sets whether the reservation's writes are in progress. The caller holds Table.mu.
 func (t *records) setWriting(r *Reservation, writing bool) {
 	switch {
 	case r.writing == writing:

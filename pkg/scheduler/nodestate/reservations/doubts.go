@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// maxResolving bounds how many pods are read at a time: an API server that comes back
-	// after a minute finds the doubts of all attempts of that minute.
+	// maxResolving bounds how many pods are read at a time: after an API server was away for a minute, all
+	// attempts of that minute have an unknown outcome.
 	maxResolving = 16
-	// maxAgain is how many attempts in a row a pod is sent to the node of the choice that is
-	// in doubt. Something may be wrong with binding it there, and other nodes may be free.
+	// maxAgain is how many attempts in a row send a pod to the node of its allocation with unknown outcome.
+	// Binding it there may be impossible, and other nodes may be free.
 	maxAgain = 4
 )
 
-// doubt makes a reservation doubtful that takes the place of earlier ones with the same choice;
-// it needs Table.mu.
+// doubt makes a reservation doubtful and drops the pod's earlier doubtful ones with the same allocation.
+// The caller holds Table.mu.
 func (t *records) doubt(r *Reservation, c *Change) {
 	t.setPhase(r, Doubtful)
 	for _, o := range slices.Clone(t.byPod[r.UID]) {
@@ -30,8 +30,8 @@ func (t *records) doubt(r *Reservation, c *Change) {
 	}
 }
 
-// retriedInVain counts an attempt that ends before its own writes among those with the
-// choice that an earlier one left in doubt; it needs Table.mu.
+// retriedInVain counts an attempt that ended before its own writes as one more attempt with the
+// allocation that an earlier attempt left doubtful. The caller holds Table.mu.
 func (t *records) retriedInVain(r *Reservation) {
 	for _, o := range t.byPod[r.UID] {
 		if o.phase == Doubtful && o.Allocation == r.Allocation {
@@ -40,8 +40,8 @@ func (t *records) retriedInVain(r *Reservation) {
 	}
 }
 
-// TriedOn returns the node of the pod's last choice that is in doubt, empty if there is
-// none or it has failed too often.
+// TriedOn returns the node of the pod's last doubtful allocation; "" if there is none or it has failed
+// too often.
 func (t *Table) TriedOn(uid types.UID) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,8 +57,8 @@ func triedOn(reservations []*Reservation) string {
 	return ""
 }
 
-// Attempts returns the pods whose choice is on its way to be bound, and TriedOn of all
-// pods where it is not empty.
+// Attempts returns the pods whose binding is in progress, and TriedOn of all pods for which it is not
+// empty.
 func (t *Table) Attempts() (binding map[types.UID]bool, again map[types.UID]string) {
 	binding, again = map[types.UID]bool{}, map[types.UID]string{}
 	t.mu.Lock()
@@ -74,10 +74,10 @@ func (t *Table) Attempts() (binding map[types.UID]bool, again map[types.UID]stri
 	return binding, again
 }
 
-// ToResolve returns the doubtful reservations whose pods are to be read now: a read is later
-// than any write the API server may still carry out, and nobody reads them. Those that were
-// read longest ago come first: some may never be answered. Call Resolved for each after it
-// was read.
+// ToResolve returns the doubtful reservations whose pods are to be read now: those for which a read is
+// later than any write the API server may still carry out, and which are not being read. Those that were
+// read longest ago come first, because some reads may never be answered. Call Resolved for each after its
+// read.
 func (t *Table) ToResolve() []*Reservation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +99,7 @@ func (t *Table) ToResolve() []*Reservation {
 	return out
 }
 
-// Resolved marks that the read of a reservation's pod has ended, whatever came of it.
+// Resolved marks that the read of a reservation's pod has ended, with any result.
 func (t *Table) Resolved(r *Reservation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,11 +107,11 @@ func (t *Table) Resolved(r *Reservation) {
 	t.resolving--
 }
 
-// Decide drops a doubtful reservation: a read that ToResolve asked for found the pod gone, or
-// without a node. carries is whether the pod is there and carries a choice, and choice what
-// can be read of it. The reservation stays if an event has settled it meanwhile, or if the
-// pod may yet be bound with it: the pod carries it from a PATCH that came late, while a later
-// attempt has done its own PATCH and goes on to bind the pod.
+// Decide drops a doubtful reservation after a read requested by ToResolve found the pod gone, or without
+// a node. carries is whether the pod exists and carries an allocation, and choice is that allocation if
+// it can be parsed. The reservation stays if an event has settled it meanwhile, or if the pod may yet be
+// bound with it: the pod carries it from a PATCH that came late, while a later attempt has done its own
+// PATCH and goes on to bind the pod.
 func (t *Table) Decide(r *Reservation, carries bool, choice *allocation.Allocation) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,15 +119,15 @@ func (t *Table) Decide(r *Reservation, carries bool, choice *allocation.Allocati
 		return c
 	}
 	if carries {
-		t.carrying[r.UID] = struct{}{} // the informer may not say so for a while
+		t.carrying[r.UID] = struct{}{} // the informer may not show so for a while
 	}
 	t.drop(r, &c)
 	c.Freed = true
 	return c
 }
 
-// Undisputed reports whether a pod that is bound to the node of r, which is doubtful, was
-// bound with this choice, if it was one of ours: no other one of the pod was for this node.
+// Undisputed reports whether r is doubtful and no other allocation of the pod was for this node. A pod
+// that is bound to the node by this scheduler then has this allocation.
 func (t *Table) Undisputed(r *Reservation) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

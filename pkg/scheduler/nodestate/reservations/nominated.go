@@ -12,35 +12,34 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// EvictWithin is how long the eviction of a nominated pod's victim may take to reach the
-// API server. One that is not being deleted by then is not going: its eviction failed.
+// EvictWithin is how long the eviction of a nominated pod's victim may take to reach the API server. A
+// victim that is not being deleted by then stays: its eviction failed.
 const EvictWithin = 30 * time.Second
 
-// Nominated is the set that a nominated pod is to get once the pods it waits for are gone.
-// It counts only as long as the scheduling queue has the pod nominated for that node,
-// and for pods of its priority or less. The queue itself promises a number of
-// devices, which is not enough: another pod could take one of a linked pair
-// although other devices are free. It is immutable.
+// Nominated is the nominated allocation of a pod: the devices that it gets once the pods it waits for
+// have ended. It applies only while the scheduling queue has the pod nominated for that node, and to pods
+// of its priority or less. The queue itself keeps a number of devices, which is not enough: another pod
+// could take one of a linked pair although other devices are free. It is immutable.
 type Nominated struct {
 	UID        types.UID
 	Node       *Node
 	Allocation *allocation.Allocation
 	Until      time.Time
 
-	victims map[types.UID]time.Time // evicted for this pod, since when
-	awaited []types.UID             // that go anyway, or for another pod
+	victims map[types.UID]time.Time // evicted for this pod, with the time of eviction
+	awaited []types.UID             // pods that end anyway, or for another pod
 }
 
-// WaitsFor says for whom a nominated pod waits.
+// WaitsFor has the pods that a nominated pod waits for.
 type WaitsFor struct {
 	Victims []types.UID // evicted for it
-	Awaited []types.UID // that go without its doing
-	Until   time.Time   // when they should be gone, and the pod have had its turn
+	Awaited []types.UID // that end for another reason
+	Until   time.Time   // when they should have ended, and the pod have been tried
 }
 
-// ReserveNominated keeps on the node of a what a pod is to get, until it is bound or gone,
-// its nomination ends or the time is over. Another nominated reservation of the pod is replaced; a
-// victim that both name has been on its way since the first.
+// ReserveNominated keeps an allocation for a pod on a node, until the pod is bound or gone, its
+// nomination ends or the time is over. It replaces another nominated allocation of the pod; a victim
+// named in both keeps the eviction time of the first.
 func (t *Table) ReserveNominated(node *Node, uid types.UID, a *allocation.Allocation, w WaitsFor) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +62,7 @@ func (t *Table) ReserveNominated(node *Node, uid types.UID, a *allocation.Alloca
 	return c
 }
 
-// EndNominated forgets what a pod was to get.
+// EndNominated forgets the nominated allocation of a pod.
 func (t *Table) EndNominated(uid types.UID) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,8 +70,9 @@ func (t *Table) EndNominated(uid types.UID) (c Change) {
 	return c
 }
 
-// endNominated returns the one that ended, if any. What it kept from others is free now,
-// unless its pod took it, and nobody else says so: who calls says it. It needs Table.mu.
+// endNominated ends the pod's nominated allocation and returns it, or nil. Its devices are free now,
+// unless its pod took them, and no other event reports that, so the caller must. The caller holds
+// Table.mu.
 func (t *records) endNominated(uid types.UID, c *Change) *Nominated {
 	n, ok := t.nominated[uid]
 	if !ok {
@@ -85,7 +85,7 @@ func (t *records) endNominated(uid types.UID, c *Change) *Nominated {
 	return n
 }
 
-// ExpireNominated forgets the nominated reservations whose time is over.
+// ExpireNominated forgets the nominated allocations whose time is over.
 func (t *Table) ExpireNominated() (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,22 +102,22 @@ func (t *Table) ExpireNominated() (c Change) {
 	return c
 }
 
-// Nominated returns what is kept for a pod, or nil.
+// Nominated returns the nominated allocation of a pod, or nil.
 func (t *Table) Nominated(uid types.UID) *Nominated {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.nominated[uid]
 }
 
-// ListNominated returns all nominated reservations.
+// ListNominated returns all nominated allocations.
 func (t *Table) ListNominated() []*Nominated {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.nominated))
 }
 
-// took reports whether a pod that was bound, or is held another set for, has all that was
-// held for it.
+// took reports whether a pod that was bound, or has another nominated allocation now, has all devices of
+// n.
 func (n *Nominated) took(node string, a *allocation.Allocation) bool {
 	if n.Node.name != node || a == nil {
 		return false
@@ -131,8 +131,8 @@ func (n *Nominated) took(node string, a *allocation.Allocation) bool {
 	return true
 }
 
-// Leaving returns the victims that were chosen so lately that they may be going, whether the
-// API server has heard of it or not.
+// Leaving returns the victims that were chosen at most EvictWithin ago, whether or not the API server has
+// received their evictions.
 func (n *Nominated) Leaving(now time.Time) []types.UID {
 	var out []types.UID
 	for v, since := range n.victims {
@@ -143,7 +143,7 @@ func (n *Nominated) Leaving(now time.Time) []types.UID {
 	return out
 }
 
-// WaitsFor returns all pods that are to end before this one can start.
+// WaitsFor returns all pods that must end before this one can start.
 func (n *Nominated) WaitsFor() []types.UID {
 	return slices.AppendSeq(slices.Clone(n.awaited), maps.Keys(n.victims))
 }

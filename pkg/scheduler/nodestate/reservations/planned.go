@@ -8,17 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A gang is planned as a whole: the reservations of all its pods are made in one step, before
-// most of them have had their cycles. Each pod finds its own then. A pod that gets no devices
-// has a place instead, which says its node and holds nothing.
+// A gang is planned as a whole: the reservations of all its pods are made in one step, before most of
+// them have had their cycles. Each pod finds its own then. A pod that gets no devices has a place
+// instead, which names its node and holds nothing.
 //
-// Whoever made a plan ends it: neither time nor the end of a node does. What ends a pod's part
-// in it is that the pod is bound, by whomever, or gone.
+// The planner of a gang must end the plan: neither time nor the end of a node does. A pod's part in it
+// also ends when the pod is bound, by any scheduler, or gone.
 
-// AddAll records the plan of a gang, all of it or nothing. One without an Allocation is a place.
-// Nothing is added if one of the pods went a short time ago, and refused is its position, or if
-// it has a reservation of an attempt that goes on; else refused is -1. Ask Attempted before, to
-// tell these apart.
+// AddAll records the plan of a gang, completely or not at all. A reservation without an Allocation is a
+// place. Nothing is added if one of the pods ended a short time ago, or has a reservation of an attempt
+// in progress: then refused is its position, else -1. Call Attempted before, to tell these cases apart.
 func (t *Table) AddAll(rs []*Reservation) (c Change, refused int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,20 +46,20 @@ func (t *Table) AddAll(rs []*Reservation) (c Change, refused int) {
 	return c, -1
 }
 
-// Attempted reports whether an attempt to bind the pod goes on, or is planned.
+// Attempted reports whether an attempt to bind the pod is in progress or planned.
 func (t *Table) Attempted(uid types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.attempted(uid)
 }
 
-// attempted needs Table.mu.
+// attempted is Attempted. The caller holds Table.mu.
 func (t *records) attempted(uid types.UID) bool {
 	return t.places[uid] != nil || slices.ContainsFunc(t.byPod[uid], (*Reservation).present)
 }
 
-// Planned returns the node where the pod has a place in a plan, or a reservation that no cycle
-// has begun to use. Without any plan it takes no lock.
+// Planned returns the node on which the pod has a place in a plan, or a reservation that no cycle has
+// begun to use. Without any plan it takes no lock.
 func (t *Table) Planned(uid types.UID) (node string, ok bool) {
 	if t.planned.Load() == 0 {
 		return "", false
@@ -78,8 +77,8 @@ func (t *Table) Planned(uid types.UID) (node string, ok bool) {
 	return "", false
 }
 
-// Begin is Present, and takes a planned reservation on to reserved: from here on its pod's own
-// cycle ends it. placed is true if the pod has a place there instead.
+// Begin is Present, and moves a planned reservation on to reserved: from here on its pod's own cycle ends
+// it. placed is true if the pod has a place there instead.
 func (t *Table) Begin(uid types.UID, node string) (r *Reservation, placed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,8 +94,7 @@ func (t *Table) Begin(uid types.UID, node string) (r *Reservation, placed bool) 
 	return r, false
 }
 
-// Keep has the reservations of pods outlive attempts that certainly wrote nothing, until
-// EndPlanned.
+// Keep makes the reservations of pods outlive attempts that certainly wrote nothing, until EndPlanned.
 func (t *Table) Keep(uids ...types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,8 +105,8 @@ func (t *Table) Keep(uids ...types.UID) {
 	}
 }
 
-// EndPlanned takes back what is planned for pods. What a cycle has begun to use ends with its
-// attempt, and is kept no more.
+// EndPlanned takes back the planned reservations and places of pods. A reservation that a cycle has begun
+// to use ends with its attempt, and is no longer kept.
 func (t *Table) EndPlanned(uids ...types.UID) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +123,7 @@ func (t *Table) EndPlanned(uids ...types.UID) (c Change) {
 	return c
 }
 
-// leave takes back the pod's place, if it has one. It needs Table.mu.
+// leave takes back the pod's place, if it has one. The caller holds Table.mu.
 func (t *records) leave(uid types.UID) {
 	if t.places[uid] != nil {
 		delete(t.places, uid)

@@ -10,19 +10,19 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// records are what a Table has, without its lock: each of their methods is part of a step of the
-// Table, and needs Table.mu.
+// records has the fields of a Table without its lock: each method is part of a step of the Table, and its
+// caller holds Table.mu.
 type records struct {
 	clock clock.PassiveClock
 
-	writing atomic.Int64  // reservations that are on their way to be bound; read without the lock
-	arrived chan struct{} // one of them is not any more
+	writing atomic.Int64  // reservations whose writes are in progress; read without the lock
+	arrived chan struct{} // receives when writing decreases
 	planned atomic.Int64  // reservations that are planned, and places; read without the lock
 
 	byPod     map[types.UID][]*Reservation
-	places    map[types.UID]*Reservation // of pods in the plan of a gang that get no devices
-	settled   map[*Reservation]struct{}  // the confirmed and the void
-	carrying  map[types.UID]struct{}     // unbound pods that carry a choice which was dropped
+	places    map[types.UID]*Reservation // of gang members in a plan that get no devices
+	settled   map[*Reservation]struct{}  // those that are confirmed or void
+	carrying  map[types.UID]struct{}     // unbound pods that carry an allocation which was dropped
 	resolving int                        // doubtful reservations whose pods are being read
 	nominated map[types.UID]*Nominated
 	gone      terminated
@@ -36,7 +36,8 @@ func newRecords(clk clock.PassiveClock) records {
 	}
 }
 
-// presentOn needs Table.mu.
+// presentOn returns the pod's reservation of its present attempt on a node, or nil. The caller holds
+// Table.mu.
 func (t *records) presentOn(uid types.UID, node string) *Reservation {
 	for _, r := range t.byPod[uid] {
 		if r.Node.name == node && r.present() {
@@ -46,13 +47,13 @@ func (t *records) presentOn(uid types.UID, node string) *Reservation {
 	return nil
 }
 
-// insert needs Table.mu, and that the node is published then.
+// insert adds a reservation. The caller holds Table.mu and publishes the node afterwards.
 func (t *records) insert(r *Reservation) {
 	t.byPod[r.UID] = append(t.byPod[r.UID], r)
 	r.Node.reservations = append(r.Node.reservations, r)
 }
 
-// drop needs Table.mu.
+// drop removes a reservation. The caller holds Table.mu.
 func (t *records) drop(r *Reservation, c *Change) {
 	t.mark(r, Void)
 	delete(t.settled, r)
@@ -67,13 +68,13 @@ func (t *records) drop(r *Reservation, c *Change) {
 	c.Nodes = append(c.Nodes, r.Node)
 }
 
-// setPhase needs Table.mu.
+// setPhase moves a reservation to a phase and publishes its node. The caller holds Table.mu.
 func (t *records) setPhase(r *Reservation, p Phase) {
 	t.mark(r, p)
 	r.Node.publish()
 }
 
-// mark is setPhase for whoever publishes the node then. It needs Table.mu.
+// mark is setPhase without publishing the node, which the caller does. The caller holds Table.mu.
 func (t *records) mark(r *Reservation, p Phase) {
 	if p != Reserved {
 		t.setWriting(r, p == Binding)

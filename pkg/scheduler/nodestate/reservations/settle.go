@@ -4,18 +4,18 @@ package reservations
 
 import "k8s.io/apimachinery/pkg/types"
 
-// PodThere, PodBound and PodGone tell the table what became of a pod. They settle its
-// reservations and drop none: the running cycle's snapshot may still be older. Settled and
-// Drop are for the start of a cycle.
+// PodThere, PodBound and PodGone report events of a pod to the table. They settle its reservations and
+// drop none: the running cycle's snapshot may still be older. Settled and Drop are for the start of a
+// cycle.
 
-// PodThere takes note that the informer has the pod.
+// PodThere records that the informer has the pod.
 func (t *Table) PodThere(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.gone.back(uid)
 }
 
-// Knows reports whether the table has anything of a pod.
+// Knows reports whether the table has an entry of any kind for a pod.
 func (t *Table) Knows(uid types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -23,7 +23,7 @@ func (t *Table) Knows(uid types.UID) bool {
 	return carries || t.nominated[uid] != nil || len(t.byPod[uid]) > 0 || t.places[uid] != nil
 }
 
-// PodBound takes note that a pod is bound.
+// PodBound records that a pod is bound.
 func (t *Table) PodBound(b *Bound) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -34,18 +34,17 @@ func (t *Table) PodBound(b *Bound) (c Change) {
 	}
 	for _, r := range t.byPod[b.UID] {
 		if r.Node.name == b.Node {
-			t.setWriting(r, false) // whatever became of the choice
+			t.setWriting(r, false) // whether or not this allocation was bound
 		}
 		t.decidedBy(r, b, &c)
 	}
 	return c
 }
 
-// decidedBy settles a reservation by its pod, which is bound, where this decides. A pod is
-// bound once, and the PATCH of an attempt is refused from then on: what it was bound with
-// decides against every reservation that says otherwise and whose own writes may have begun,
-// and against one that is planned: nothing was written of it, and no cycle will end it. It
-// needs Table.mu.
+// decidedBy settles a reservation of a bound pod, if the binding decides it. A pod is bound once, and the
+// PATCH of an attempt is refused from then on. So the binding voids every reservation with another
+// allocation whose own writes may have begun, and every planned one: nothing of it was written, and no
+// cycle will end it. The caller holds Table.mu.
 func (t *records) decidedBy(r *Reservation, b *Bound, c *Change) {
 	switch {
 	case r.phase.settled():
@@ -59,9 +58,9 @@ func (t *records) decidedBy(r *Reservation, b *Bound, c *Change) {
 	}
 }
 
-// PodGone takes note that the informer no longer has the pod: deleted, or
-// finished (the scheduler's informer drops finished pods). The scheduler's own
-// handler may have woken a pod before, which then still saw the reservation.
+// PodGone records that the informer no longer has the pod: it was deleted, or has finished (the
+// scheduler's informer drops finished pods). The scheduler's own handler may have woken another pod
+// earlier, which then still saw the reservation.
 func (t *Table) PodGone(uid types.UID) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,11 +82,11 @@ func (t *Table) Gone(uid types.UID) bool {
 	return t.gone.lately(uid, t.clock.Now())
 }
 
-// settle needs Table.mu.
+// settle moves a reservation to a settled phase. The caller holds Table.mu.
 func (t *records) settle(r *Reservation, p Phase, c *Change) {
 	t.settled[r] = struct{}{}
 	t.setPhase(r, p)
-	c.Soon = append(c.Soon, r.Node) // which need not be the pod's
+	c.Soon = append(c.Soon, r.Node) // which need not be the pod's node
 	c.Left = c.Left || p == Void
 }
 
@@ -96,7 +95,7 @@ type Settled struct {
 	*Reservation
 
 	Void bool // else it is confirmed
-	// Version of the bound pod that settled it; empty if the pod never was bound.
+	// Version is the resourceVersion of the bound pod that settled it; empty if the pod never was bound.
 	Version string
 }
 
@@ -114,7 +113,7 @@ func (t *Table) Settled() []Settled {
 	return out
 }
 
-// Drop forgets settled reservations. What replaces them can be read.
+// Drop forgets settled reservations. Call it once the pods that replace them can be read.
 func (t *Table) Drop(settled []Settled) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

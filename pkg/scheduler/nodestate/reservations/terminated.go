@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// ReleaseWithin is how long kubelet and agent may take to release the devices of a
-	// pod that is gone. What they have after that they may have for ever.
+	// ReleaseWithin is how long kubelet and agent may take to release the devices of a pod that is gone.
+	// Devices that they still report later may stay reported for ever.
 	ReleaseWithin = 30 * time.Second
-	// minTerminated is how many pods are remembered before the old ones are looked for.
+	// minTerminated is how many pods are remembered before old ones are removed.
 	minTerminated = 256
 )
 
-// terminated remembers when pods went, for as long as their devices may take to follow.
+// terminated remembers when pods ended, for as long as the release of their devices may take.
 type terminated struct {
 	at    map[types.UID]time.Time
-	prune int // above so many, what is old is forgotten
+	prune int // above this number, old entries are removed
 }
 
 func (d *terminated) add(uid types.UID, now time.Time) {
@@ -38,10 +38,10 @@ func (d *terminated) add(uid types.UID, now time.Time) {
 	d.prune = max(minTerminated, 2*len(d.at))
 }
 
-// back forgets that a pod went: a list may have been older than the events before it.
+// back forgets that a pod ended: a list may have been older than the events before it.
 func (d *terminated) back(uid types.UID) { delete(d.at, uid) }
 
-// lately reports whether a pod went a short time ago.
+// lately reports whether a pod ended at most ReleaseWithin ago.
 func (d *terminated) lately(uid types.UID, now time.Time) bool {
 	t, ok := d.at[uid]
 	return ok && now.Sub(t) <= ReleaseWithin

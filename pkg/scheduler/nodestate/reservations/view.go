@@ -10,7 +10,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Node is what the table keeps of the node of one name. Its pointer is its identity.
+// Node is the table's entry for the node of one name. Its pointer is its identity.
 type Node struct {
 	name string
 	view atomic.Pointer[View]
@@ -20,37 +20,37 @@ type Node struct {
 	nominated    []*Nominated
 }
 
-// Init makes n the node of this name, with nothing reserved. Call it before any other use.
+// Init makes n the entry for the node of this name, without reservations. Call it before any other use.
 func (n *Node) Init(name string) {
 	n.name = name
 	n.view.Store(&View{})
 }
 
-// Name is the node's name.
+// Name returns the node's name.
 func (n *Node) Name() string { return n.name }
 
-// View is what is reserved on the node now. It takes no lock and does not allocate.
+// View returns the current reservations on the node. It takes no lock and does not allocate memory.
 func (n *Node) View() *View { return n.view.Load() }
 
-// View is what is reserved on a node at one moment. It is immutable.
+// View has the reservations on a node at one moment. It is immutable.
 type View struct {
-	// Reservations are all of the node, in the order in which they were made, also those
-	// that are confirmed or void.
+	// Reservations are all of the node, in the order in which they were made, including those that are
+	// confirmed or void.
 	Reservations []usage.Reservation
-	// Nominated are kept for pods that are nominated for the node.
+	// Nominated are the nominated allocations on the node.
 	Nominated []*Nominated
 
 	states []state // of Reservations, in the same order
 	doubts int     // how many of them are doubtful
 }
 
-// state is what was true of a reservation when a View was made.
+// state is the state of a reservation when a View was made.
 type state struct {
 	r     *Reservation
 	phase Phase
 }
 
-// publish makes a new View of a node. It needs Table.mu.
+// publish makes a new View of a node. The caller holds Table.mu.
 func (n *Node) publish() {
 	v := &View{}
 	if len(n.reservations) > 0 {
@@ -72,11 +72,11 @@ func (v *View) set(i int, r *Reservation, p Phase) {
 	}
 }
 
-// Doubtful reports whether some pod's choice on the node is in doubt.
+// Doubtful reports whether some pod's allocation on the node has an unknown outcome.
 func (v *View) Doubtful() bool { return v.doubts > 0 }
 
-// InDoubt returns the pod's choice on the node that an attempt left in doubt, and nil if it
-// has none there, or several that differ.
+// InDoubt returns the pod's doubtful reservation on the node; nil if it has none there, another one that
+// is not doubtful, or several that differ.
 func (v *View) InDoubt(uid types.UID) (found *Reservation) {
 	for _, s := range v.states {
 		if s.r.UID != uid {
@@ -90,9 +90,9 @@ func (v *View) InDoubt(uid types.UID) (found *Reservation) {
 	return found
 }
 
-// Live returns a copy without the reservations that are void, and without what the pod own
-// has in doubt: it may take that again. Only those may use it who read the node's pods before
-// they read v: what ended a reservation is known to them.
+// Live returns a copy without void reservations and without the doubtful ones of the pod own, which may
+// take these again. The caller must have read the node's pods before it read v, so that it knows the
+// events that ended reservations.
 func (v *View) Live(own types.UID) *View {
 	out := &View{Nominated: v.Nominated}
 	for i, s := range v.states {
@@ -114,8 +114,7 @@ func (v *View) Without(gone func(types.UID) bool) *View {
 	return out
 }
 
-// Yielding returns the pods with planned reservations on the node that yield to a pod of this
-// priority.
+// Yielding returns the pods with planned reservations on the node that yield to a pod of this priority.
 func (v *View) Yielding(priority int32) (uids []types.UID) {
 	for _, s := range v.states {
 		if s.phase == Planned && s.r.Priority < priority {
@@ -125,7 +124,7 @@ func (v *View) Yielding(priority int32) (uids []types.UID) {
 	return uids
 }
 
-// NominatedFor returns what is kept on the node for a nominated pod, or nil.
+// NominatedFor returns the nominated allocation of a pod on the node, or nil.
 func (v *View) NominatedFor(uid types.UID) *Nominated {
 	for _, n := range v.Nominated {
 		if n.UID == uid {
