@@ -21,32 +21,32 @@ type Table struct {
 	clock          clock.PassiveClock
 	requestTimeout time.Duration
 
-	cordoned atomic.Int32 // nodes; Filter asks about every node
+	cordoned atomic.Int32 // number of cordoned nodes, for Filter, which checks every node
 
 	mu    sync.Mutex
 	nodes map[string]*node // those with a cordon or with pods in flight
 }
 
-// node is what is known of one node. The caller holds Table.mu.
+// node is the state of one node. The caller holds Table.mu.
 type node struct {
 	cordoned bool
 	token    string // of the cordon; empty if it cannot be read
 	pods     map[types.UID]flight
 }
 
-// flight is a pod on its way to a node.
+// flight is a pod in flight to a node.
 type flight struct {
 	name string    // namespace/name
-	ends time.Time // zero while its attempt goes on; else when a write of it can no longer be carried out
+	ends time.Time // zero while its attempt is in progress; else the time after which no write of it can be carried out
 }
 
-// New returns an empty table. requestTimeout is how long the API server may still carry out a write
-// that the client gave up on.
+// New returns an empty table. requestTimeout is how long the API server may still carry out a write that
+// the client gave up.
 func New(clk clock.PassiveClock, requestTimeout time.Duration) *Table {
 	return &Table{clock: clk, requestTimeout: requestTimeout, nodes: map[string]*node{}}
 }
 
-// See takes note of a node as the informer has it.
+// See records a node from the informer.
 func (t *Table) See(n *v1.Node) {
 	text, cordoned := n.Annotations[poolv1alpha1.AnnotationDraining]
 	token := ""
@@ -56,7 +56,7 @@ func (t *Table) See(n *v1.Node) {
 	t.set(n.Name, cordoned, token)
 }
 
-// Remove takes note that a node is gone.
+// Remove records that a node is gone.
 func (t *Table) Remove(name string) { t.set(name, false, "") }
 
 func (t *Table) set(name string, cordoned bool, token string) {
@@ -80,7 +80,7 @@ func (t *Table) set(name string, cordoned bool, token string) {
 	t.prune(name, n)
 }
 
-// prune forgets what is over. The caller holds t.mu.
+// prune removes flights that are over, and the node if it has no entry left. The caller holds t.mu.
 func (t *Table) prune(name string, n *node) {
 	now := t.clock.Now()
 	for uid, f := range n.pods {
@@ -148,7 +148,7 @@ func (t *Table) Forget(uid types.UID, name string) {
 	t.prune(name, n)
 }
 
-// Word is what this process can say of a cordon.
+// Word is this process's answer to a cordon.
 type Word struct {
 	Node, Token string
 	InFlight    []string // namespace/name of the pods in flight, in order

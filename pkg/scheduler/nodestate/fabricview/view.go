@@ -12,17 +12,16 @@ import (
 type View struct {
 	Tree     *fabric.Tree   // without levels where the cluster has none
 	Revision uint64         // greater in each later View
-	depths   map[string]int // node label -> depth of the level that it is of
+	depths   map[string]int // node label -> depth of its level
 }
 
-// NodeOf returns the node's number in the tree. ok is false of one that came later.
+// NodeOf returns the node's number in the tree. ok is false for a node that came later.
 func (v *View) NodeOf(name string) (node int, ok bool) { return v.Tree.Node(name) }
 
-// HasLevels reports whether the fabric is known any further than that there are nodes.
+// HasLevels reports whether the fabric has any level above the nodes.
 func (v *View) HasLevels() bool { return v.Tree.Depth() > 0 }
 
-// DepthOf returns the depth of a level, which is named as in the ClusterTopology or by the
-// label that nodes have for it.
+// DepthOf returns the depth of a level, named as in the ClusterTopology or by its node label.
 func (v *View) DepthOf(level string) (depth int, ok bool) {
 	if depth, ok = v.Tree.DepthOf(level); ok {
 		return depth, true

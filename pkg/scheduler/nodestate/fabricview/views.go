@@ -21,7 +21,7 @@ type Views struct {
 	current  atomic.Pointer[View]
 	nodes    corelisters.NodeLister
 	topology atomic.Pointer[v1alpha1.ClusterTopology] // nil: there is none
-	keys     atomic.Pointer[[]string]                 // labels of nodes that decide
+	keys     atomic.Pointer[[]string]                 // node labels that define the fabric
 	changed  chan struct{}
 
 	mu       sync.Mutex
@@ -45,21 +45,21 @@ func empty() *fabric.Tree {
 	return t
 }
 
-// Current returns the fabric as it is now. It takes no lock.
+// Current returns the current fabric. It takes no lock.
 func (f *Views) Current() *View { return f.current.Load() }
 
-// Topology returns the ClusterTopology that counts; nil if there is none. It must not be changed.
+// Topology returns the ClusterTopology in use; nil if there is none. It must not be changed.
 func (f *Views) Topology() *v1alpha1.ClusterTopology { return f.topology.Load() }
 
-// OnChange has fn called after each new View. It must not block.
+// OnChange registers fn to be called after each new View. fn must not block.
 func (f *Views) OnChange(fn func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.onChange = append(f.onChange, fn)
 }
 
-// Set makes a tree the current one. depths has the depth of each level by its node label.
-// Only one goroutine may call it.
+// Set makes a tree the current one. depths has the depth of each level by its node label. Only one
+// goroutine may call it.
 func (f *Views) Set(tree *fabric.Tree, depths map[string]int) {
 	f.current.Store(&View{Tree: tree, Revision: f.Current().Revision + 1, depths: depths})
 	f.mu.Lock()

@@ -24,13 +24,13 @@ import (
 const (
 	// delay is how long changes are gathered: labels of many nodes change together.
 	delay = 500 * time.Millisecond
-	// patience is how long the first view waits for the ClusterTopology. An API server that
-	// cannot answer for it must not keep back what the labels say.
+	// patience is how long the first view waits for the ClusterTopology. An API server that cannot return it
+	// must not hold back the fabric from the labels.
 	patience = 5 * time.Second
 )
 
-// Watch keeps the view up to the nodes and to the ClusterTopology, until ctx ends. Without a
-// config there is no ClusterTopology. Call it once, before the informer of nodes starts.
+// Watch updates the view from the nodes and the ClusterTopology, until ctx ends. Without a config there
+// is no ClusterTopology. Call it once, before the informer of nodes starts.
 func (f *Views) Watch(ctx context.Context, config *rest.Config, nodes coreinformers.NodeInformer) error {
 	f.nodes = nodes.Lister()
 	handler, err := nodes.Informer().AddEventHandler(f.nodeHandler())
@@ -53,7 +53,7 @@ func (f *Views) Watch(ctx context.Context, config *rest.Config, nodes coreinform
 	return nil
 }
 
-// nodeHandler notes what of the nodes decides about the tree.
+// nodeHandler starts a rebuild when a node or one of its fabric labels changes.
 func (f *Views) nodeHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { f.change() },
@@ -68,7 +68,7 @@ func (f *Views) nodeHandler() cache.ResourceEventHandler {
 	}
 }
 
-// topologyHandler notes the one ClusterTopology that counts.
+// topologyHandler follows the one ClusterTopology that is used.
 func (f *Views) topologyHandler() cache.ResourceEventHandler {
 	set := func(obj any) {
 		if ct, ok := obj.(*v1alpha1.ClusterTopology); ok && ct.Name == v1alpha1.ClusterTopologyName {
@@ -93,7 +93,7 @@ func (f *Views) setTopology(ct *v1alpha1.ClusterTopology) {
 	f.change()
 }
 
-// change has a new view made soon.
+// change schedules a rebuild of the view.
 func (f *Views) change() {
 	select {
 	case f.changed <- struct{}{}:
@@ -101,7 +101,7 @@ func (f *Views) change() {
 	}
 }
 
-// run makes the first view when everything has been read, and then one after each change.
+// run builds the first view when everything has been read, and then one after each change.
 func (f *Views) run(ctx context.Context, synced ...cache.InformerSynced) {
 	first, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -134,8 +134,8 @@ func (f *Views) run(ctx context.Context, synced ...cache.InformerSynced) {
 	}
 }
 
-// rebuild makes a view of what there is now. What makes no tree is told in the
-// ClusterTopology's status (package controller).
+// rebuild makes a view of the present objects. Faults in them are reported in the ClusterTopology's
+// status (package controller).
 func (f *Views) rebuild(ctx context.Context) {
 	listed, err := f.nodes.List(labels.Everything())
 	if err != nil {

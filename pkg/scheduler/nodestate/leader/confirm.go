@@ -17,17 +17,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// ConfirmFor is how long a new leader asks before it carries a choice out. Its watch of
-// pods may be broken when it is elected, and then it knows nothing of the last choices
-// of its predecessor: client-go waits up to a minute before it watches again what
-// broke several times.
+// ConfirmFor is how long a new leader reads the API server before it writes an allocation. Its watch of
+// pods may be broken when it is elected, and then it lacks the last allocations of its predecessor:
+// client-go waits up to a minute before it restarts a watch that broke several times.
 const ConfirmFor = 90 * time.Second
 
-// ErrUnheard says that another pod has a GPU of a choice, which the informers have not
-// brought yet.
+// ErrUnheard is the error if another pod has a GPU of an allocation, and the informers do not show that
+// pod so yet.
 var ErrUnheard = errors.New("a GPU of this choice is another pod's, which this process has not heard of yet")
 
-// ListPods lists the pods of a node that the API server has now.
+// ListPods lists the API server's present pods of a node.
 type ListPods func(ctx context.Context, node string) ([]v1.Pod, error)
 
 // ListFrom returns the ListPods of a client.
@@ -43,14 +42,14 @@ func ListFrom(client clientset.Interface) ListPods {
 	}
 }
 
-// TakingOver reports whether this process was elected so lately that it may not have
-// heard of all that its predecessor did.
+// TakingOver reports whether this process was elected so recently that its informers may not show all
+// writes of its predecessor.
 func (l *Leader) TakingOver() bool {
 	return l.pods != nil && l.clock.Since(l.elected()) <= ConfirmFor
 }
 
-// Settled reports whether all that a predecessor of this process sent is decided, and the informers
-// have brought it.
+// Settled reports whether all writes of a predecessor of this process are decided, and shown by the
+// informers.
 func (l *Leader) Settled() bool {
 	since, wait := l.started, l.config.RequestTimeout
 	if elected := l.elected(); elected.After(since) {
@@ -62,8 +61,8 @@ func (l *Leader) Settled() bool {
 	return l.clock.Since(since) > wait
 }
 
-// Confirm fails if, in the time after this process was elected, the API server knows of
-// a pod on the node of the choice a, other than its own, that has one of its GPUs.
+// Confirm fails if, in the time after this process was elected, the API server has a pod on the node of
+// the allocation a, other than its own, with one of its GPUs.
 func (l *Leader) Confirm(ctx context.Context, a *allocation.Allocation) error {
 	if !l.TakingOver() {
 		return nil
@@ -79,7 +78,7 @@ func (l *Leader) Confirm(ctx context.Context, a *allocation.Allocation) error {
 		if pod.UID == a.PodUID || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 			continue
 		}
-		// Not through a memo, which is of pods that the informer has.
+		// Not through a memo, which is for pods that the informer has.
 		theirs, err := allocation.Of(pod, a.Node)
 		if err != nil {
 			continue

@@ -14,22 +14,22 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrNotLeader says that the scheduler may have lost its leadership since it chose.
+// ErrNotLeader is the error if the scheduler may have lost its leadership since it chose.
 var ErrNotLeader = errors.New("the leader Lease is not known to be this process's: this choice is not carried out")
 
-// ownElection is how long it may take to hear of this process's own election.
+// ownElection is how long the informer may take to show this process's own election.
 const ownElection = time.Second
 
-// Config says which Lease is the leader's.
+// Config identifies the leader Lease and this process's host.
 type Config struct {
 	Lease          string        // name of the scheduler's own Lease; empty: nothing is checked
-	Term           time.Duration // how long after its last renewal the Lease is still ours
-	Host           string        // this host's name, with which our identity in the election begins
-	RequestTimeout time.Duration // of what Confirm asks the API server
+	Term           time.Duration // how long after its last renewal the holder keeps the Lease
+	Host           string        // this host's name, with which its identity in the election begins
+	RequestTimeout time.Duration // timeout of Confirm's requests
 }
 
-// Leader is the scheduler's own leader-election Lease as last seen. Make one with New when the
-// process starts.
+// Leader is the scheduler's own leader-election Lease as last seen. Make one with New when the process
+// starts.
 type Leader struct {
 	config  Config
 	clock   clock.Clock
@@ -40,8 +40,8 @@ type Leader struct {
 	holder   string
 	acquired time.Time
 	renew    time.Time
-	// own is this process's identity in the election, empty until it is known. A
-	// process that loses the Lease ends, so that it is the same for its whole life.
+	// own is this process's identity in the election, empty until it is known. A process that loses the
+	// Lease ends, so the identity is the same for its whole life.
 	own string
 }
 
@@ -50,11 +50,11 @@ func New(clk clock.Clock, config Config) *Leader {
 	return &Leader{config: config, clock: clk, started: clk.Now()}
 }
 
-// Connect says where Confirm asks. Call it before that, once.
+// Connect sets the function with which Confirm lists pods. Call it once, before Confirm.
 func (l *Leader) Connect(pods ListPods) { l.pods = pods }
 
-// See takes note of a Lease if it is the leader's. Its time is read as it stands, since
-// the question is about this process's own renewals, made with this clock.
+// See records a Lease if it is the leader's. Its times are used without correction, since only this
+// process's own renewals matter, made with this clock.
 func (l *Leader) See(lease *coordinationv1.Lease) {
 	if l.config.Lease == "" || lease.Name != l.config.Lease || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
 		return
@@ -71,10 +71,9 @@ func (l *Leader) See(lease *coordinationv1.Lease) {
 	}
 }
 
-// Check fails unless this process holds the leader Lease and has renewed it within its term: a
-// former leader that was paused goes on making decisions for as long as it takes to give up the
-// renewal, and its view of who leads is as current as its view of the pods. It waits a moment for
-// the first Lease of its own.
+// Check fails unless this process holds the leader Lease and has renewed it within its term: a former
+// leader that was paused goes on deciding until it gives up the renewal, and its copy of the Lease is
+// only as current as that of the pods. It waits a moment for the first Lease of its own.
 func (l *Leader) Check(ctx context.Context) error {
 	if l.config.Lease == "" {
 		return nil
@@ -93,9 +92,9 @@ func (l *Leader) Check(ctx context.Context) error {
 	return err
 }
 
-// MayLead reports whether this process leads, as far as the Lease says. A standby may ask: unlike
-// Check it takes nobody's identity for its own, so beside a leader on its own host the answer may
-// be wrong. What is done by it must do no harm when two do it.
+// MayLead reports whether this process leads, according to the Lease. A standby may call it: unlike Check
+// it does not adopt an identity, so beside a leader on the same host the result may be wrong. Use it only
+// for actions that do no harm when two processes do them.
 func (l *Leader) MayLead() bool {
 	if l.config.Lease == "" {
 		return true
@@ -111,11 +110,10 @@ func (l *Leader) MayLead() bool {
 	return strings.HasPrefix(l.holder, l.config.Host+"_") && !l.acquired.Before(l.started)
 }
 
-// check fails unless this process holds the Lease and renewed it less than its term ago.
-// It is called by a process that is or was the leader: nobody else schedules. So the
-// first current holder it sees who was elected on this host since the process
-// started is the process itself: identities begin with the host's name, and Lease
-// times of this host are of this clock.
+// check fails unless this process holds the Lease and renewed it less than its term ago. It is called
+// only by a process that is or was the leader, since others do not schedule. So the first current holder
+// that was elected on this host since the process started is the process itself: identities begin with
+// the host's name, and Lease times of this host are of this clock.
 func (l *Leader) check(now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,22 +130,22 @@ func (l *Leader) check(now time.Time) error {
 	return nil
 }
 
-// Holder is who holds the leader Lease; empty if nobody is known to.
+// Holder returns the holder of the leader Lease; empty if unknown.
 func (l *Leader) Holder() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.holder
 }
 
-// elected is when the present holder came to hold the Lease.
+// elected returns when the present holder acquired the Lease.
 func (l *Leader) elected() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.acquired
 }
 
-// Known reports whether Check is about this process: its identity in the election is known, or it takes part
-// in none.
+// Known reports whether Check is about this process: its identity in the election is known, or it takes
+// part in none.
 func (l *Leader) Known() bool { return l.config.Lease == "" || l.known() }
 
 // known reports whether this process's identity is known.

@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Cache keeps what is known of the NodeGPUTopology of every node. Make one with New.
+// Cache has the known state of every node's NodeGPUTopology. Make one with New.
 type Cache struct {
 	clock    clock.WithTicker
 	leases   *nodelease.Table
@@ -27,18 +27,18 @@ type Cache struct {
 	synced   func() bool
 	reader   v1alpha1.Reader
 	decoder  usage.Decoder
-	served   atomic.Bool // the API server knows NodeGPUTopology, as far as we have heard
+	served   atomic.Bool // whether the API server serves NodeGPUTopology, as far as is known
 	entries  sync.Map    // node name -> *Entry
-	unknown  Entry       // of a node of which nothing is known; never written
+	unknown  Entry       // the entry of unknown nodes; never written
 
-	mu      sync.Mutex // guards what is below, who writes an Entry, and who takes one out
+	mu      sync.Mutex // guards the fields below, and is held to write or remove an Entry
 	limiter *limiter
 	owners  *owners
 }
 
-// New returns an empty Cache. leases are those that vouch for the objects, and registry has
-// the tables of their graphs. synced says whether the first lists are in: until then nobody
-// knows which of two nodes published a device first.
+// New returns an empty Cache. leases vouch for the objects, and registry has the tables of their graphs.
+// synced returns whether the first lists are in: until then it is unknown which of two nodes published a
+// device first.
 func New(clk clock.WithTicker, leases *nodelease.Table, registry *nvtopo.Registry, synced func() bool) *Cache {
 	c := &Cache{
 		clock: clk, leases: leases, registry: registry, synced: synced, decoder: usage.NewDecoder(), limiter: newLimiter(clk), owners: newOwners(),
@@ -47,20 +47,20 @@ func New(clk clock.WithTicker, leases *nodelease.Table, registry *nvtopo.Registr
 	return c
 }
 
-// Entry is what is known of one node's NodeGPUTopology. Its methods take no lock and do not
-// allocate. Cache.mu is held by who writes it.
+// Entry is the known state of one node's NodeGPUTopology. Its methods take no lock and do not allocate
+// memory. Writers hold Cache.mu.
 type Entry struct {
 	node      atomic.Pointer[usage.Node]
-	fault     atomic.Pointer[fault]     // of the object as last seen; nil: it can be read
+	fault     atomic.Pointer[fault]     // of the last seen object; nil: it can be read
 	published atomic.Pointer[published] // the rest of it; nil: there is no object
-	// ended: the last good graph does not count any more; see Cache.Ended.
+	// ended: the last good graph is no longer valid; see Cache.Ended.
 	ended bool
 }
 
-// Node is the topology as last read, whether it counts or not; nil if there is none.
+// Node returns the topology as last read, valid or not; nil if there is none.
 func (e *Entry) Node() *usage.Node { return e.node.Load() }
 
-// Fault is what cannot be used of the object as last seen; empty if all of it can.
+// Fault returns which parts of the last seen object cannot be used; empty if all can.
 func (e *Entry) Fault() string {
 	if f := e.fault.Load(); f != nil {
 		return f.text
@@ -68,7 +68,7 @@ func (e *Entry) Fault() string {
 	return ""
 }
 
-// Object is the UID of the object as last seen; empty if there is none.
+// Object returns the UID of the last seen object; empty if there is none.
 func (e *Entry) Object() types.UID {
 	if p := e.published.Load(); p != nil {
 		return p.object
@@ -76,7 +76,8 @@ func (e *Entry) Object() types.UID {
 	return ""
 }
 
-// Entry returns the entry of a node, made if need be. It is the node's until Forget takes it out.
+// Entry returns the entry of a node and makes it if necessary. It remains the node's until Forget removes
+// it.
 func (c *Cache) Entry(node string) *Entry {
 	if e := c.lookup(node); e != nil {
 		return e
@@ -94,8 +95,8 @@ func (c *Cache) Known(node string) *Entry {
 	return &c.unknown
 }
 
-// Forget takes out the entry of a node, and what is known of the Leases of its programs, and reports
-// true, unless an object or one of these Leases exists.
+// Forget removes the entry of a node, and the state of the Leases of its programs, and returns true,
+// unless an object or one of these Leases exists.
 func (c *Cache) Forget(node string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +111,7 @@ func (c *Cache) Forget(node string) bool {
 	return true
 }
 
-// LeaseGone records that a Lease was deleted. It is forgotten where no entry uses it.
+// LeaseGone records that a Lease was deleted, and forgets it if no entry uses it.
 func (c *Cache) LeaseGone(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +139,7 @@ func (c *Cache) all() iter.Seq2[string, *Entry] {
 	}
 }
 
-// Node returns a node's topology as last read, whether it counts or not; nil if there is none.
+// Node returns a node's topology as last read, valid or not; nil if there is none.
 func (c *Cache) Node(name string) *usage.Node {
 	if e := c.lookup(name); e != nil {
 		return e.Node()
@@ -146,34 +147,33 @@ func (c *Cache) Node(name string) *usage.Node {
 	return nil
 }
 
-// Change is what one step of the Cache changed.
+// Change has the effects of one step of the Cache.
 type Change struct {
-	Node    string // whose object it was about; empty if about none
+	Node    string // the node of the object; empty if none
 	Changed bool   // the node's topology is another one now, or gone
-	// Others are nodes whose topology is another one now because they own other devices.
+	// Others are nodes whose topology changed because they own other devices now.
 	Others []string
 	Freed  bool // some pod may fit now that did not before
-	// Unserved: the definition of NodeGPUTopology is gone.
+	// Unserved: the definition of NodeGPUTopology was removed.
 	Unserved bool
 }
 
-// Apply reads an object, unless this version or a newer one was read before. The error names
-// the fields that cannot be used, if that is new; in their place the last good ones stay.
+// Apply reads an object, unless this version or a newer one was read before. The error names the fields
+// that cannot be used, if it is a new one; the last good fields stay in their place.
 func (c *Cache) Apply(obj *v1alpha1.NodeGPUTopology) (Change, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.apply(obj, false)
 }
 
-// take is Apply for an object that the watch brought. It keeps it for later if its node
-// publishes too much.
+// take is Apply for an object from the watch. It keeps it for later if its node publishes too much.
 func (c *Cache) take(obj *v1alpha1.NodeGPUTopology) (Change, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.takeLocked(obj)
 }
 
-// takeLocked needs c.mu.
+// takeLocked is take. The caller holds c.mu.
 func (c *Cache) takeLocked(obj *v1alpha1.NodeGPUTopology) (Change, error) {
 	n := c.Node(obj.Name)
 	var last *v1alpha1.NodeGPUTopologySpec
@@ -185,14 +185,13 @@ func (c *Cache) takeLocked(obj *v1alpha1.NodeGPUTopology) (Change, error) {
 	case read != nil:
 		return c.apply(read, read != obj)
 	case n != nil && last == nil && !notOlder(n, obj.ResourceVersion):
-		// Made anew while the watch was broken: nothing else tells that the one before is gone.
+		// Made again while the watch was broken: no other event reports the deletion of the earlier object.
 		return c.remove(n.Name, n.ObjectUID), nil
 	}
 	return Change{Node: obj.Name}, nil
 }
 
-// takeLate reads the object of a node that had to wait, if it may be read now and still
-// waits.
+// takeLate reads a node's waiting object, if it still waits and may be read now.
 func (c *Cache) takeLate(node string) (Change, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,14 +202,14 @@ func (c *Cache) takeLate(node string) (Change, error) {
 	return c.takeLocked(late.obj)
 }
 
-// late returns the nodes that have an object which waits.
+// late returns the nodes with a waiting object.
 func (c *Cache) late() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.limiter.due()
 }
 
-// HeldBack tells of the objects that wait because their nodes publish too much, by node.
+// HeldBack returns the objects that wait because their nodes publish too much, by node.
 func (c *Cache) HeldBack() map[string]diagnosis.HeldBack {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,8 +220,8 @@ func (c *Cache) HeldBack() map[string]diagnosis.HeldBack {
 	return out
 }
 
-// apply reads an object. Of a partial one the graph is that of an earlier version; all of it
-// may follow. It needs c.mu.
+// apply reads an object. A partial object has the graph of an earlier version, and may follow completely
+// later. The caller holds c.mu.
 func (c *Cache) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (Change, error) {
 	e, change := c.Entry(obj.Name), Change{Node: obj.Name}
 	old := e.node.Load()
@@ -248,14 +247,14 @@ func (c *Cache) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (Change, erro
 	return change, err
 }
 
-// isKnown reports whether the node is of this or a newer version of an object, read as far.
+// isKnown reports whether the node is from this or a newer version of an object, read as completely.
 func isKnown(n *usage.Node, obj *v1alpha1.NodeGPUTopology, partial bool) bool {
 	return n != nil && notOlder(n, obj.ResourceVersion) && (partial || !n.Partial || n.ResourceVersion != obj.ResourceVersion)
 }
 
-// notOlder reports whether the node is of this version of its object or of a later one.
-// Versions of one API server are comparable numbers, also of two objects; one that is not (a
-// test's fake) counts as newer.
+// notOlder reports whether the node is from this version of its object or a later one. Versions of one
+// API server are comparable numbers, also of two objects; one that is not (a test's fake) is treated as
+// newer.
 func notOlder(n *usage.Node, version string) bool {
 	cmp, err := resourceversion.CompareResourceVersion(version, n.ResourceVersion)
 	return err == nil && cmp <= 0
@@ -268,7 +267,7 @@ func (c *Cache) Remove(name string, object types.UID) Change {
 	return c.remove(name, object)
 }
 
-// remove needs c.mu.
+// remove is Remove. The caller holds c.mu.
 func (c *Cache) remove(name string, object types.UID) Change {
 	c.limiter.forget(name, object)
 	change := Change{Node: name}

@@ -14,15 +14,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// unfinished reports whether an exporter has made the object and has not yet written its status:
-// GPUs that are broken would look healthy for a moment. An object that somebody made by hand has
-// no Node for its owner and needs no status.
+// unfinished reports whether an exporter has made the object and has not yet written its status: broken
+// GPUs would look healthy for a moment. An object made by hand has no Node as its owner and needs no
+// status.
 func unfinished(obj *v1alpha1.NodeGPUTopology) bool {
 	return obj.Status.Summary == nil && slices.ContainsFunc(obj.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" })
 }
 
-// isNew reports whether reading an object builds tables: not if it has no graph that can be
-// read. last is whether an earlier version of it was read. It needs c.mu.
+// isNew reports whether reading an object builds tables; false if its graph cannot be read. last reports
+// whether an earlier version of it was read. The caller holds c.mu.
 func (c *Cache) isNew(obj *v1alpha1.NodeGPUTopology, last bool) bool {
 	if !last && unfinished(obj) {
 		return false
@@ -39,14 +39,14 @@ func (c *Cache) isNew(obj *v1alpha1.NodeGPUTopology, last bool) bool {
 	return false
 }
 
-// decode reads each part of an object alone: a mistake of the agent must not hide what the
-// exporter reports, nor the other way round. A part that cannot be read is taken from old, the
-// last version of the object that could be read, and the faults name it. Without a graph now or
-// before there is no Node. It needs c.mu.
+// decode reads each part of an object on its own: a mistake of the agent must not hide the exporter's
+// part, nor the reverse. A part that cannot be read is taken from old, the last version of the object
+// that could be read, and named in the faults. Without a graph now or before there is no Node. The caller
+// holds c.mu.
 func (c *Cache) decode(obj *v1alpha1.NodeGPUTopology, old *usage.Node) (*usage.Node, faults) {
 	var wrong faults
 	if old != nil && old.ObjectUID != obj.UID {
-		old = nil // what another object said is no part of this one
+		old = nil // parts of another object are not used for this one
 	}
 	if old == nil && unfinished(obj) {
 		return nil, wrong

@@ -15,14 +15,14 @@ import (
 // maxFaults bounds how many fields at fault are named: each of 512 allocations may be.
 const maxFaults = 4
 
-// faults is what one version of an object has that cannot be used.
+// faults has the errors of one version of an object.
 type faults struct {
 	graph     error   // of the exporter's part; the last good graph is used
 	contested error   // devices that other nodes published first; see owners
 	others    []error // of other fields
 }
 
-// err is all of it in one error, of so many fields at most; nil if there is nothing.
+// err joins all errors, at most maxFaults of them; nil if there is none.
 func (w *faults) err() error {
 	errs := append([]error{w.graph, w.contested}, w.others...)
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
@@ -32,20 +32,19 @@ func (w *faults) err() error {
 	return errors.Join(errs...)
 }
 
-// fault is what cannot be used of the object as last seen; immutable.
+// fault has the errors of the last seen object; immutable.
 type fault struct {
 	faults
 	object types.UID
 	text   string
-	// since is when the graph of the object was first seen to be unreadable; zero while it can
-	// be read. From then on nobody vouches for the last good graph: the exporter's Lease
-	// vouches for the object as it is.
+	// since is when the graph of the object was first seen to be unreadable; zero while it can be read. From
+	// then on the last good graph is not vouched for: the exporter's Lease vouches for the present object.
 	since time.Time
 }
 
-// judge keeps what is wrong with an object. It returns that if it was not known: every later
-// write of the object has the same mistakes. Of a partial object the graph was not read, and
-// what was wrong with it still is. It needs Cache.mu.
+// judge stores the faults of an object. It returns them as an error if they were not known: every later
+// write of the object has the same mistakes. The graph of a partial object was not read, so its earlier
+// fault is kept. The caller holds Cache.mu.
 func (e *Entry) judge(obj *v1alpha1.NodeGPUTopology, partial bool, wrong faults, now time.Time) error {
 	old := e.fault.Load()
 	same := old != nil && old.object == obj.UID
@@ -71,8 +70,8 @@ func (e *Entry) judge(obj *v1alpha1.NodeGPUTopology, partial bool, wrong faults,
 	return err
 }
 
-// setContested keeps what withhold says now, which may be nothing, in the place of what it said
-// of the object before. It needs Cache.mu.
+// setContested replaces the fault of contested devices of the object, which may be nil. The caller holds
+// Cache.mu.
 func (e *Entry) setContested(object types.UID, contested error) {
 	next := fault{object: object}
 	if f := e.fault.Load(); f != nil && f.object == object {

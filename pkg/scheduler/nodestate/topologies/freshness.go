@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// CheckGraph says whether a graph counts on a Node of this UID: Fits, or why it does not. n is
-// what e.Node returned.
+// CheckGraph returns Fits if a graph is valid on a Node of this UID, else the reason. n is the result of
+// e.Node.
 func (c *Cache) CheckGraph(e *Entry, n *usage.Node, node types.UID) placement.Reason {
 	switch {
 	case n == nil && e.fault.Load() != nil:
@@ -25,13 +25,13 @@ func (c *Cache) CheckGraph(e *Entry, n *usage.Node, node types.UID) placement.Re
 	return e.CheckExporter(n, c.clock.Now())
 }
 
-// CheckExporter says whether an exporter vouches for a graph: Fits, or why it does not count. n is
-// what e.Node returned.
+// CheckExporter returns Fits if an exporter vouches for a graph, else the reason. n is the result of
+// e.Node.
 //
-// The exporter of another node of the same name does not vouch for it: its Lease may be heard
-// of while the watches of Nodes and objects are broken. Where the object as it is cannot be
-// read, the exporter's Lease vouches for that and no longer for the last good graph, which then
-// counts for the Lease's term, as it would if the exporter had fallen silent.
+// The exporter of another node of the same name does not vouch for it: its Lease may be seen while the
+// watches of Nodes and objects are broken. If the present object cannot be read, the exporter's Lease
+// vouches for that object and no longer for the last good graph, which is then valid for the Lease's
+// term, as it would be if the exporter had stopped.
 func (e *Entry) CheckExporter(n *usage.Node, now time.Time) placement.Reason {
 	if reason := placement.CheckGraph(n, n.NodeUID, now); reason != placement.Fits {
 		return reason
@@ -42,8 +42,8 @@ func (e *Entry) CheckExporter(n *usage.Node, now time.Time) placement.Reason {
 	return placement.Fits
 }
 
-// Ended returns the nodes whose last good graph stopped counting since the last call, because
-// the object that followed it cannot be read.
+// Ended returns the nodes whose last good graph became invalid since the last call, because the object
+// that followed it cannot be read.
 func (c *Cache) Ended() (nodes []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

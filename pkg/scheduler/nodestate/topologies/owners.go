@@ -14,30 +14,30 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// unique matches the ids that no two devices in the world share. The plugins of other vendors
-// number the devices of each node.
+// unique matches globally unique device ids. The plugins of other vendors number the devices of each
+// node.
 var unique = regexp.MustCompile(`^(GPU|MIG)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// owners knows which nodes publish a device. One that two nodes publish belongs to the node
-// that published it first, and the other does not give it out. So no node can make another
-// node's devices look used, nor its own pods look like pods of the other. What the first node has
-// is never changed by what a later one says. Cache.mu guards it.
+// owners has the nodes that publish each device. A device that two nodes publish belongs to the first
+// publisher, and the other node does not offer it. So a node can make neither another node's devices look
+// used, nor its own pods look like pods of the other. The devices of the first node are never changed by
+// a later publisher. Cache.mu guards it.
 type owners struct {
-	nodes map[string][]publisher // device id -> who publishes it, the owner first
+	nodes map[string][]publisher // device id -> its publishers, the owner first
 }
 
 // publisher is a node that publishes a device.
 type publisher struct {
 	node    string
 	object  types.UID
-	created time.Time // of the object: the order after a restart, when nobody was seen first
+	created time.Time // of the object: gives the order after a restart, when it is unknown who was first
 }
 
 func newOwners() *owners { return &owners{nodes: map[string][]publisher{}} }
 
-// publish replaces what a node published, old, by n; nil is nothing. It returns the other nodes
-// that own other devices for it. With seen false nobody knows who was first, and the node of the
-// older object is taken to be.
+// publish replaces a node's published devices, old, by those of n; nil is none. It returns the other
+// nodes whose owned devices changed by that. With seen false it is unknown who was first, and the node of
+// the older object is taken to be.
 func (o *owners) publish(old, n *usage.Node, seen bool) (others []string) {
 	now := map[string]bool{}
 	if n != nil {
@@ -75,8 +75,8 @@ func (o *owners) publish(old, n *usage.Node, seen bool) (others []string) {
 	return slices.Compact(others)
 }
 
-// leave takes a node out of those that publish a device. It returns the node that owns it now
-// in place of this one, if any.
+// leave removes a node from the publishers of a device. It returns the new owner, if this node was the
+// owner and another node publishes the device.
 func (o *owners) leave(id, node string) []string {
 	all := o.nodes[id]
 	owned := len(all) > 0 && all[0].node == node
@@ -92,8 +92,7 @@ func (o *owners) leave(id, node string) []string {
 	return []string{all[0].node}
 }
 
-// owner is the node that a device belongs to; empty if nobody publishes it, or its id is not
-// unique.
+// owner returns the node that a device belongs to; empty if it is not published, or its id is not unique.
 func (o *owners) owner(id string) string {
 	if all := o.nodes[id]; len(all) > 0 {
 		return all[0].node
@@ -113,8 +112,8 @@ func deviceIDs(n *usage.Node) []string {
 	return out
 }
 
-// withhold takes the devices that belong to other nodes out of those that n gives out, and
-// returns an error that names them. Nobody has seen n yet.
+// withhold removes the devices that belong to other nodes from those that n offers, and returns an error
+// that names them. n must not be published yet.
 func (o *owners) withhold(n *usage.Node) error {
 	var first, owner string
 	count, changed := 0, false
@@ -150,8 +149,8 @@ func (o *owners) withhold(n *usage.Node) error {
 		"if it was moved, delete the NodeGPUTopology or the Node where it no longer is", n.Name, first, more, owner, n.Name)
 }
 
-// withholdAnew makes nodes give out what is theirs now. It returns those of them that have a
-// topology, which may give out more than before. It needs c.mu.
+// withholdAnew recomputes the offered devices of nodes. It returns those of them that have a topology,
+// which may offer more than before. The caller holds c.mu.
 func (c *Cache) withholdAnew(nodes []string) (changed []string) {
 	for _, name := range nodes {
 		e := c.lookup(name)

@@ -16,54 +16,54 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// Each node may publish so much that is read at once, and so much a second in the long run.
-// What is beyond waits, and only the last object of a node does.
+// Each node may publish a burst that is read at once, and a rate in the long run. Objects beyond that
+// wait; only the last object of a node is kept.
 const (
-	// An object costs objectCost, some 0.1 ms, and as much again for each 28 links (those of 8
-	// GPUs) and for each 64 entries of kubelet's record.
+	// An object costs objectCost, some 0.1 ms, and as much again for each 28 links (those of 8 GPUs) and for
+	// each 64 entries of kubelet's record.
 	objectCost = 28 * 16
 	linkCost   = objectCost / 28
 	recordCost = objectCost / 64
-	// objectRate, a second, and objectBurst are of objects. One of 8 GPUs costs 2, so that its
-	// agent may report five times a second for ever.
+	// objectRate, per second, and objectBurst are for objects. An object of 8 GPUs costs 2, so its agent may
+	// report five times a second for ever.
 	objectRate, objectBurst = 10 * objectCost, 200 * objectCost
-	// graphRate, a second, and graphBurst are of graphs whose tables have to be built: sixty
-	// at once and one in three seconds up to 8 GPUs. Above that tables are dear: one at once,
-	// the next a minute later and then one in two. Noise on 16 GPUs takes some 50 ms, and a
-	// hundred nodes of it must not take the seconds in which a scheduler starts. A graph whose
-	// tables are there, as when a link is back or an object made anew, costs its object only.
+	// graphRate, per second, and graphBurst are for graphs whose tables have to be built: sixty at once and
+	// one in three seconds for up to 8 GPUs. Above that tables are expensive: one at once, the next a minute
+	// later and then one in two minutes. Noise on 16 GPUs takes some 50 ms, and a hundred nodes of it must
+	// not take the seconds in which a scheduler starts. A graph whose tables exist, as after a link is back
+	// or an object was made again, only costs its object.
 	graphRate, graphBurst  = 1.0 / 3, 60
 	smallGraph, largeGraph = 1, 40
-	// forgetAfter is how often quotas that are whole again are forgotten.
+	// forgetAfter is the time between removals of unused quotas.
 	forgetAfter = time.Minute
 )
 
-// limiter keeps one node from taking the time of all others by publishing without end: it says
-// which objects are read now, and holds back the last of each node. Cache.mu guards it.
+// limiter prevents one node from delaying all others by publishing without end: it decides which objects
+// are read now, and holds back the last of each node. Cache.mu guards it.
 type limiter struct {
 	clock   clock.PassiveClock
 	quotas  map[string]*quota // by node
-	waiting map[string]late   // by node: what to read later
-	forgot  time.Time         // when quotas were forgotten last
+	waiting map[string]late   // by node: objects to read later
+	forgot  time.Time         // when quotas were last removed
 }
 
-// late is an object that waits, or whose graph does.
+// late is an object that waits, or whose graph waits.
 type late struct {
 	obj      *v1alpha1.NodeGPUTopology
-	newGraph bool      // its graph is what waits
-	partial  bool      // its status was read with the graph before it
+	newGraph bool      // only its graph waits
+	partial  bool      // its status was read with the earlier graph
 	since    time.Time // when an object of the node began to wait
 }
 
-// quota is what a node may publish. One read may overdraw it. That of a new graph may not if
-// an older one can be used meanwhile.
+// quota is the amount that a node may publish. One read may overdraw it. Reading a new graph may not
+// overdraw it if an older one can be used meanwhile.
 type quota struct{ objects, graphs *rate.Limiter }
 
 func newQuota() *quota {
 	return &quota{objects: rate.NewLimiter(objectRate, objectBurst), graphs: rate.NewLimiter(graphRate, graphBurst)}
 }
 
-// isWhole reports whether nothing of the quota is used.
+// isWhole reports whether the quota is unused.
 func (q *quota) isWhole(now time.Time) bool {
 	return q.objects.TokensAt(now) == objectBurst && q.graphs.TokensAt(now) == graphBurst
 }
@@ -72,10 +72,10 @@ func newLimiter(c clock.PassiveClock) *limiter {
 	return &limiter{clock: c, quotas: map[string]*quota{}, waiting: map[string]late{}}
 }
 
-// admit returns what of an object is to be read now, where last is the spec that was read of it
-// before: all of it, its status with the last graph, or nothing (nil). What is left waits in the
-// place of the one before it. isNew says whether its graph has tables to be built; it reads the
-// graph, and is asked only where that matters. Reading the object calls built if it was so.
+// admit returns the part of an object to read now, given last, the spec that was read of it before: all
+// of it, its status with the last graph, or nil. The rest waits in the place of the earlier waiting
+// object. isNew reports whether its graph has tables to be built; it reads the graph, and is called only
+// if necessary. The reader of the object then calls built if tables were built.
 func (l *limiter) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec, isNew func() bool) *v1alpha1.NodeGPUTopology {
 	now, q := l.clock.Now(), l.quotas[obj.Name]
 	if q == nil {
@@ -86,7 +86,7 @@ func (l *limiter) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTop
 	mayBuild := graphs > 0 && (last == nil || graphs >= float64(graphCost(&obj.Spec)))
 	w := l.inPlace(obj, now)
 	switch {
-	case w.newGraph && !mayBuild: // before graphs are compared, which is asked ten times a second
+	case w.newGraph && !mayBuild: // before graphs are compared, as this runs ten times a second
 		return nil
 	case q.objects.TokensAt(now) <= 0:
 		l.waiting[obj.Name] = w
@@ -104,7 +104,7 @@ func (l *limiter) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTop
 	return obj
 }
 
-// inPlace is the object as it would wait in the place of the one that does.
+// inPlace returns the object as it would wait, replacing the waiting one.
 func (l *limiter) inPlace(obj *v1alpha1.NodeGPUTopology, now time.Time) late {
 	before, ok := l.waiting[obj.Name]
 	switch {
@@ -116,8 +116,8 @@ func (l *limiter) inPlace(obj *v1alpha1.NodeGPUTopology, now time.Time) late {
 	return late{obj: obj, since: before.since}
 }
 
-// hasNewGraph reports whether an object's graph has tables to be built. A look at it costs as
-// much as an object, but for that which waits already.
+// hasNewGraph reports whether an object's graph has tables to be built. The check costs as much as an
+// object, except for the graph that waits already.
 func (l *limiter) hasNewGraph(q *quota, obj *v1alpha1.NodeGPUTopology, isNew func() bool) bool {
 	if w := l.waiting[obj.Name]; w.newGraph && sameGraph(&obj.Spec, &w.obj.Spec) {
 		return true
@@ -126,16 +126,15 @@ func (l *limiter) hasNewGraph(q *quota, obj *v1alpha1.NodeGPUTopology, isNew fun
 	return isNew()
 }
 
-// built charges a node for tables that its graph had built.
+// built charges a node for the tables built for its graph.
 func (l *limiter) built(obj *v1alpha1.NodeGPUTopology) {
 	if q := l.quotas[obj.Name]; q != nil {
 		q.graphs.ReserveN(l.clock.Now(), graphCost(&obj.Spec))
 	}
 }
 
-// withGraph returns an object with the graph of an earlier version: what broke since,
-// and what kubelet gave to whom, must not wait for its links. A GPU that it has no more
-// is unhealthy.
+// withGraph returns an object with the graph of an earlier version: new health faults and kubelet's
+// record must not wait for its links. A GPU that it no longer has is unhealthy.
 func withGraph(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec) *v1alpha1.NodeGPUTopology {
 	out := &v1alpha1.NodeGPUTopology{TypeMeta: obj.TypeMeta, ObjectMeta: obj.ObjectMeta, Spec: *last, Status: obj.Status}
 	out.Status.GPUHealth = slices.Clone(obj.Status.GPUHealth)
@@ -164,21 +163,21 @@ func graphCost(spec *v1alpha1.NodeGPUTopologySpec) int {
 	return largeGraph
 }
 
-// costOf is what reading an object costs. A limiter takes no more than its burst at once; what
-// the definition lets an object have costs less.
+// costOf returns the cost of reading an object. A limiter takes no more than its burst at once; the
+// largest object that the definition allows costs less.
 func costOf(obj *v1alpha1.NodeGPUTopology) int {
 	gpus := len(obj.Spec.GPUs)
 	return min(objectBurst, objectCost+linkCost*gpus*(gpus-1)/2+recordCost*len(obj.Status.Allocations))
 }
 
-// forget drops what waits of an object that is gone.
+// forget drops the waiting object if it is the one that is gone.
 func (l *limiter) forget(name string, object types.UID) {
 	if w := l.waiting[name]; w.obj != nil && w.obj.UID == object {
 		delete(l.waiting, name)
 	}
 }
 
-// due returns the nodes of which something waits; whether it may be read now admit says again.
+// due returns the nodes with a waiting object; admit decides again whether it may be read now.
 func (l *limiter) due() []string {
 	now := l.clock.Now()
 	if now.Sub(l.forgot) > forgetAfter {

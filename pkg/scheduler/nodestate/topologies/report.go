@@ -10,30 +10,29 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// Report says whether the graph of one node with accelerators counts, and what its object says
-// of that.
+// Report has the validity of the graph of one node with accelerators, and the related state of its
+// object.
 type Report struct {
 	Node   *v1.Node
-	Reason placement.Reason // Fits: it counts
+	Reason placement.Reason // Fits: it is valid
 	// Object is the UID of the node's NodeGPUTopology; empty when there is none.
 	Object types.UID
-	// Fault is what cannot be read of the object; empty when all can.
+	// Fault describes the unreadable parts of the object; empty if all can be read.
 	Fault string
-	// Stale is what the object's condition of that name says; nil when it has none.
+	// Stale is the object's condition of that name; nil if it has none.
 	Stale *bool
 }
 
-// States of a node with accelerators, as the metric names them.
+// States of a node with accelerators, as named in the metric.
 const (
 	Counted   = "counted"
-	Stale     = "stale"     // its exporter is silent, or what it publishes cannot be read
+	Stale     = "stale"     // its exporter is silent, or its object cannot be read
 	Missing   = "missing"   // there is no graph
 	Replaced  = "replaced"  // the graph is of an earlier node of the name
 	Malformed = "malformed" // some of the object cannot be read
 )
 
-// State is the report in a word. What cannot be read is named first, since only people can mend
-// it.
+// State returns the report in one word. Unreadable objects come first, since only people can repair them.
 func (r *Report) State() string {
 	switch {
 	case r.Fault != "":
@@ -48,7 +47,7 @@ func (r *Report) State() string {
 	return Missing
 }
 
-// published is what an object says about itself beside its graph; immutable.
+// published has the UID of an object and its condition Stale; immutable.
 type published struct {
 	object types.UID
 	stale  *bool
@@ -64,8 +63,8 @@ func publishedIn(obj *v1alpha1.NodeGPUTopology) *published {
 	return p
 }
 
-// Reports tells of those of the nodes that have accelerators, by their graph or by allocatable
-// resources of these names. It is for metrics and reports; nothing is decided by it.
+// Reports returns the reports of the nodes that have accelerators, according to their graph or to
+// allocatable resources of these names. It is for metrics and reports; nothing is decided from it.
 func (c *Cache) Reports(nodes []*v1.Node, resources []string) []Report {
 	var out []Report
 	for _, node := range nodes {

@@ -17,12 +17,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// PassOn is told what each object of the watch changed, and what of it cannot be used. No lock
-// of the Cache is held meanwhile. It is called from several goroutines.
+// PassOn is called with the effects of each object of the watch, and the error for its unusable parts. No
+// lock of the Cache is held meanwhile. It is called from several goroutines.
 type PassOn func(Change, error)
 
-// Served reports whether the API server knows NodeGPUTopology. Only then can it be watched: a
-// watch of what is not served never gets its first list.
+// Served reports whether the API server serves NodeGPUTopology. Only then can it be watched: a watch of a
+// resource that is not served never gets its first list.
 func Served(client discovery.DiscoveryInterface) (bool, error) {
 	list, err := client.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 	if apierrors.IsNotFound(err) {
@@ -39,9 +39,9 @@ func Served(client discovery.DiscoveryInterface) (bool, error) {
 	return false, nil
 }
 
-// Watch feeds the Cache until ctx ends, also beyond a time in which the definition of
-// NodeGPUTopology is gone. others are told of the same objects, which they must not change. It
-// returns what says whether the first list has been read.
+// Watch feeds the Cache until ctx ends, also across a time in which the definition of NodeGPUTopology is
+// missing. others get the same objects, which they must not change. It returns the function that reports
+// whether the first list has been read.
 func (c *Cache) Watch(ctx context.Context, config *rest.Config, client discovery.DiscoveryInterface, passOn PassOn, others ...cache.ResourceEventHandler) (cache.InformerSynced, error) {
 	informer, err := graphclient.NewInformer(config, "")
 	if err != nil {
@@ -72,10 +72,10 @@ func (c *Cache) Watch(ctx context.Context, config *rest.Config, client discovery
 	return handler.HasSynced, nil
 }
 
-// Handler is what Watch does with each object.
+// Handler returns the event handler with which Watch applies each object.
 //
-// Waiting pods are woken by what it passes on, when the Cache has the news, and not by a cluster
-// event: the scheduler's own watch for that would keep every object a second time, as a tree of
+// Waiting pods are woken by the Change that it passes on, when the Cache has the news, and not by a
+// cluster event: the scheduler's own watch for that would keep every object a second time, as a tree of
 // maps, and might be ahead of this one or behind.
 func (c *Cache) Handler(passOn PassOn) cache.ResourceEventHandler {
 	apply := func(obj any) {
@@ -97,10 +97,10 @@ func (c *Cache) Handler(passOn PassOn) cache.ResourceEventHandler {
 	}
 }
 
-// lateInterval is how often objects that had to wait are looked at.
+// lateInterval is the time between checks of waiting objects.
 const lateInterval = 100 * time.Millisecond
 
-// readLate reads what had to wait, in time, until ctx ends.
+// readLate reads waiting objects once the rate limit allows, until ctx ends.
 func (c *Cache) readLate(ctx context.Context, passOn PassOn) {
 	ticker := c.clock.NewTicker(lateInterval)
 	defer ticker.Stop()
@@ -116,10 +116,10 @@ func (c *Cache) readLate(ctx context.Context, passOn PassOn) {
 	}
 }
 
-// arrivalInterval is how often a missing definition is looked for.
+// arrivalInterval is the time between checks for a missing definition.
 const arrivalInterval = 10 * time.Second
 
-// AwaitServed waits until the API server knows NodeGPUTopology; false: ctx ended.
+// AwaitServed waits until the API server serves NodeGPUTopology; it returns false if ctx ended first.
 func (c *Cache) AwaitServed(ctx context.Context, client discovery.DiscoveryInterface) bool {
 	c.served.Store(false)
 	ticker := c.clock.NewTicker(arrivalInterval)

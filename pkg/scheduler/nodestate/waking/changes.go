@@ -7,32 +7,30 @@ import (
 	"time"
 )
 
-// changes are the nodes of which something changed since the waker took them last.
+// changes has the nodes that changed since the waker took them last.
 type changes struct {
 	mu    sync.Mutex
 	nodes []*Node // guarded by mu, as are changed and change of each
 	due   chan struct{}
 }
 
-// change is what the waker is told of a node.
+// change describes the changes of a node since the waker took it last.
 type change struct {
 	at time.Time
-	// leaseBack: a Lease is renewed again. That it had run out nobody told.
+	// leaseBack: a Lease was renewed after it had expired, which caused no event.
 	leaseBack bool
 }
 
-// Changed says that something of a node changed. It may be called under any lock but the
-// waker's.
+// Changed marks a node as changed. It may be called under any lock but the waker's.
 func (k *Waker) Changed(n *Node) { k.changes.add(n, change{at: k.clock.Now()}) }
 
-// LeaseBack says that the Lease of a node's program had run out and is renewed again. It may be
-// called under any lock but the waker's.
+// LeaseBack marks a node as changed because the Lease of its program was renewed after it had expired. It
+// may be called under any lock but the waker's.
 func (k *Waker) LeaseBack(n *Node) {
 	k.changes.add(n, change{at: k.clock.Now(), leaseBack: true})
 }
 
-// Forget ends the use of a Node whose node went. It is called once Cluster.Nodes does not yield it
-// any more.
+// Forget drops the entry of a node that is gone. Call it once Cluster.Nodes does not yield it any more.
 func (k *Waker) Forget(n *Node) {
 	k.changes.mu.Lock()
 	n.forgotten = true
@@ -51,7 +49,7 @@ func (c *changes) add(n *Node, what change) {
 	c.ring()
 }
 
-// note puts a node on the list. It needs c.mu.
+// note adds a node to the list. The caller holds c.mu.
 func (c *changes) note(n *Node) {
 	if !n.changed {
 		n.changed, n.change = true, change{}
@@ -59,16 +57,16 @@ func (c *changes) note(n *Node) {
 	}
 }
 
-// ring has the waker go through the list soon.
+// ring makes the waker process the list soon.
 func (c *changes) ring() {
 	select {
 	case c.due <- struct{}{}:
-	default: // it will do so anyway
+	default: // it is due already
 	}
 }
 
-// take moves the changes to those that the waker has yet to look at. It returns the nodes that are
-// forgotten, which are none of these.
+// take moves the changes to into, the nodes that the waker has yet to process. It returns the forgotten
+// nodes, which it removes from into.
 func (c *changes) take(into map[*Node]change) (forgotten []*Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

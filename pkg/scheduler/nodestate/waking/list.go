@@ -17,70 +17,70 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// list has the waiting pods: those with GPUs that no node took when they were last tried. The
-// waker goes through it when something comes free. Nothing else is locked while mu is: the
-// scheduling queue asks under its own lock.
+// list has the waiting pods: those with GPUs that fitted no node when they were last tried. The waker
+// goes through it when devices become free. No other lock is taken while mu is held: the scheduling queue
+// calls under its own lock.
 type list struct {
 	mu    sync.Mutex // guards all below
 	pods  map[types.UID]*waitingPod
-	order []*waitingPod // the most important first, then the oldest
-	// added are those that were refused since the waker looked last, and removed those that
-	// are on the list no more.
+	order []*waitingPod // highest priority first, then the oldest
+	// added are those that were refused since the last take, and removed those that left the list since
+	// then.
 	added, removed []*waitingPod
 }
 
-// waitingPod is one such pod. Fields without a note are written once.
+// waitingPod is one waiting pod. Fields without a note are written once.
 type waitingPod struct {
 	pod     *v1.Pod
 	demand  *placement.Demand
 	rules   candidates.Rules
-	request string // signature of what it asks
-	// refused is when the cycle began in which no node took it.
+	request string // signature of its requests
+	// refused is the start of the cycle in which the pod fitted no node.
 	refused time.Time
 	// exempt: it is never gated; see RefusedPod.
 	exempt bool
 
 	gate     gate // guarded by list.mu
-	wanted   bool // the queue wanted to try it while it was gated; guarded by list.mu
+	wanted   bool // the queue tried to move it to its active part while it was gated; guarded by list.mu
 	inMetric bool // see RefusedPod; guarded by list.mu
-	over     bool // not on the list any more; guarded by list.mu
-	// same is the resourceVersion of the last version of the pod that was found to ask for the same;
+	over     bool // no longer on the list; guarded by list.mu
+	// same is the resourceVersion of the last version of the pod that was found to have the same requests;
 	// guarded by list.mu.
 	same string
 
-	// The waker's alone: when it woke the pod last, how often since the node had more, and
-	// for which node, nil once that is over.
+	// Used only by the waker's goroutine: when the waker last woke the pod, how often since the node gained
+	// capacity, and for which node, nil once that is over.
 	woken  time.Time
 	tries  int
 	target *nodeState
-	// Whether a choice of the pod is on its way to be bound, and when an attempt came to
-	// nothing without a refusal by nodes: for the waker that is as good as one.
+	// Whether the pod's binding is in progress, and when an attempt failed without a refusal by nodes, which
+	// the waker treats like one.
 	binding bool
 	failed  time.Time
 }
 
-// gate says whether a waiting pod may be tried.
+// gate is whether a waiting pod may be tried.
 type gate uint8
 
 const (
-	unjudged gate = iota // shut until the waker has looked, which it does at once
+	unjudged gate = iota // shut until the waker has checked the pod, which it does at once
 	shut                 // no node would take it
-	open                 // it was woken, or what keeps it out is nothing of ours
+	open                 // it was woken, or only other plugins keep it out
 )
 
-// RefusedPod is a pod that no node took, with what its cycle said.
+// RefusedPod is a pod that fits no node, with the results of its cycle.
 type RefusedPod struct {
 	Pod    *v1.Pod
 	Demand placement.Demand
-	Began  time.Time // of the cycle
-	// Exempt: the pod is never gated. It is nominated, devices it could use are being
-	// released, or it has a choice in doubt that it may take again. Only the scheduling
-	// queue decides when it is tried.
+	Began  time.Time // start of the cycle
+	// Exempt: the pod is never gated. It is nominated, devices it could use are being released, or it has an
+	// allocation with unknown outcome that it may take again. Only the scheduling queue decides when it is
+	// tried.
 	Exempt bool
-	// Closed are the nodes that are kept for gangs; it may be nil.
+	// Closed has the places that are kept for gangs; it may be nil.
 	Closed *candidates.Closed
-	// InMetric: kube-scheduler's metric unschedulable_pods has the pod under our plugin,
-	// which is among those that refused nodes.
+	// InMetric: kube-scheduler's metric unschedulable_pods counts the pod under this plugin, which is among
+	// those that refused nodes.
 	InMetric bool
 }
 
@@ -110,7 +110,7 @@ func (l *list) add(w *waitingPod) {
 	l.added = append(l.added, w)
 }
 
-// compare puts the pod first that is to be woken first.
+// compare orders pods by who is woken first.
 func (w *waitingPod) compare(o *waitingPod) int {
 	return cmp.Or(
 		cmp.Compare(o.demand.Priority, w.demand.Priority), w.pod.CreationTimestamp.Compare(o.pod.CreationTimestamp.Time),
@@ -118,7 +118,7 @@ func (w *waitingPod) compare(o *waitingPod) int {
 	)
 }
 
-// end needs l.mu.
+// end removes a pod from the list. The caller holds l.mu.
 func (l *list) end(w *waitingPod) {
 	delete(l.pods, w.pod.UID)
 	if i, ok := slices.BinarySearchFunc(l.order, w, (*waitingPod).compare); ok {
@@ -139,7 +139,7 @@ func (l *list) remove(uid types.UID) bool {
 	return ok
 }
 
-// gated is Waker.Gated.
+// gated implements Waker.Gated.
 func (l *list) gated(pod *v1.Pod) (gated, inMetric bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,13 +158,13 @@ func (l *list) gated(pod *v1.Pod) (gated, inMetric bool) {
 	return true, inMetric
 }
 
-// sameWishes reports whether two versions of a pod fare alike on every node: its
-// generation counts changes of the spec.
+// sameWishes reports whether two versions of a pod have equal results on every node: its generation
+// changes with the spec.
 func sameWishes(a, b *v1.Pod) bool {
 	return a == b || a.Generation == b.Generation && maps.Equal(a.Annotations, b.Annotations)
 }
 
-// take returns the list in order, and what was added and removed since the last call.
+// take returns the list in order, and the pods added and removed since the last call.
 func (l *list) take() (all, added, removed []*waitingPod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,7 +173,7 @@ func (l *list) take() (all, added, removed []*waitingPod) {
 	return slices.Clone(l.order), added, removed
 }
 
-// isOver reports whether the waiting pod is on the list no more.
+// isOver reports whether the waiting pod has left the list.
 func (l *list) isOver(w *waitingPod) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,9 +188,8 @@ func (l *list) has(uid types.UID) bool {
 	return ok
 }
 
-// idle returns those whose gate is shut and who may have another try, and of these whom the
-// queue wanted to try, each from who had none for the longest time on. total is how many are on
-// the list.
+// idle returns the pods with a shut gate that may be tried again, and those of them that the queue wanted
+// to try, each in order of their last try. total is the number of pods on the list.
 func (l *list) idle(now time.Time) (all, wanted []*waitingPod, total int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,8 +209,8 @@ func (l *list) idle(now time.Time) (all, wanted []*waitingPod, total int) {
 	return all, wanted, len(l.order)
 }
 
-// set moves a waiting pod's gate, and reports whether the queue wanted to try it meanwhile. That
-// is remembered until the pod may be tried.
+// set sets a waiting pod's gate, and reports whether the queue wanted to try the pod meanwhile. This is
+// remembered until the pod may be tried.
 func (l *list) set(w *waitingPod, g gate) (wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,8 +221,8 @@ func (l *list) set(w *waitingPod, g gate) (wanted bool) {
 	return wanted
 }
 
-// wantAll has those whose gate is shut among the next that have another try: the world is
-// another, and so may be the reason that they show.
+// wantAll marks the pods with a shut gate as wanted by the queue, so that they are among the next to be
+// retried: after a change in the cluster the reason that they show may be outdated.
 func (l *list) wantAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,7 +231,7 @@ func (l *list) wantAll() {
 	}
 }
 
-// openAll lets every pod be tried, by and by.
+// openAll opens all gates, so that the queue may try every pod.
 func (l *list) openAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,7 +240,7 @@ func (l *list) openAll() {
 	}
 }
 
-// isGated reports whether a pod is on the list and kept from being tried.
+// isGated reports whether a pod is on the list and must not be tried.
 func (l *list) isGated(uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -249,7 +248,7 @@ func (l *list) isGated(uid types.UID) bool {
 	return ok && w.gate != open
 }
 
-// count returns how many pods are on the list, and how many of them are kept from being tried.
+// count returns how many pods are on the list, and how many of them must not be tried.
 func (l *list) count() (total, gated int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

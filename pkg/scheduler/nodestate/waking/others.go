@@ -17,17 +17,16 @@ import (
 )
 
 const (
-	// othersInterval is how often some of the pods are tried again that the waker does
-	// not judge, and othersAtOnce how many: an activation skips their backoff, and must
-	// not keep others from their turn.
+	// othersInterval is the time between two activations of pods that the waker does not check, and
+	// othersAtOnce their number each: an activation skips their backoff, and must not delay other pods.
 	othersInterval = time.Second
 	othersAtOnce   = 64
 )
 
-// WakeOthers has the pods tried again that are not gated, those without GPUs for instance, after
-// one of the rare changes that no cluster event announces: a graph changed, a doubt resolved, an
-// exporter back. Members of gangs are woken by their gangs. It may be called under any lock, and does
-// not block.
+// WakeOthers activates the pods that are not gated, those without GPUs for instance, after one of the
+// rare changes without a cluster event: a graph changed, an unknown outcome was resolved, an exporter
+// came back. Members of gangs are woken by their gangs. It may be called under any lock, and does not
+// block.
 func (k *Waker) WakeOthers() {
 	select {
 	case k.othersDue <- struct{}{}:
@@ -35,14 +34,15 @@ func (k *Waker) WakeOthers() {
 	}
 }
 
-// WakeAllOthers is WakeOthers where none of them could be tried before: all are tried at once.
+// WakeAllOthers is WakeOthers for the case that none of the pods could be tried before: all are activated
+// at once.
 func (k *Waker) WakeAllOthers() {
 	k.allOthers.Store(true)
 	k.WakeOthers()
 }
 
-// RunOthers does what WakeOthers asks for until ctx ends. All pods have one turn for the changes
-// before it, a few at a time.
+// RunOthers carries out WakeOthers until ctx ends. All pods are activated once for the changes before it,
+// a few at a time.
 func (k *Waker) RunOthers(ctx context.Context, pods corelisters.PodLister, activate Activate) {
 	var turns []*v1.Pod
 	for {
@@ -75,8 +75,8 @@ func (k *Waker) RunOthers(ctx context.Context, pods corelisters.PodLister, activ
 	}
 }
 
-// others lists the pods of our profiles that have no node, are not gated and in no gang, the most
-// important first, then the oldest.
+// others lists the unbound pods of the served profiles that are neither gated nor in a gang, by priority,
+// then the oldest first.
 func (k *Waker) others(ctx context.Context, pods corelisters.PodLister) []*v1.Pod {
 	all, err := pods.List(labels.Everything())
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// plannedNode is a node with the plans for woken pods, as pods of each priority find it: they
-// leave to nominated ones what is theirs.
+// plannedNode is a node with the plans for woken pods, as seen by pods of each priority, which must leave
+// the devices of nominated pods free.
 type plannedNode struct {
 	r            *round
 	at           *nodeState
-	base         *view // for who leaves nothing to anybody
+	base         *view // for pods that need not leave anything to others
 	byPriority   map[int32]*view
 	noDevicesFor map[string]bool // by request
 }
@@ -30,7 +30,7 @@ func newPlannedNode(r *round, at *nodeState) *plannedNode {
 	return p
 }
 
-// replan looks at the node again with the plans as they are now.
+// replan computes the node again with the present plans.
 func (p *plannedNode) replan() {
 	p.byPriority = nil
 	if v := p.look(func(*v1.Pod) bool { return false }, ""); v != nil {
@@ -42,7 +42,7 @@ func (p *plannedNode) look(count func(nominated *v1.Pod) bool, except types.UID)
 	return newView(p.at.source, p.at.plans, count, except, p.r.k.clock.Now())
 }
 
-// viewFor is the node as a pod finds it.
+// viewFor returns the node as seen by a pod.
 func (p *plannedNode) viewFor(w *waitingPod) *view {
 	d := w.demand
 	leavesTo := func(pod *v1.Pod) bool {
@@ -76,7 +76,7 @@ func (p *plannedNode) viewFor(w *waitingPod) *view {
 	return v
 }
 
-// comesFirst reports whether a pod that is nominated for a node comes before one of this demand.
+// comesFirst reports whether a pod that is nominated for a node precedes a pod of this demand.
 func comesFirst(nominated *v1.Pod, d *placement.Demand) bool {
 	return nominated.UID != d.UID && corev1.PodPriority(nominated) >= d.Priority
 }

@@ -11,36 +11,35 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// round is one look at the list.
+// round is one pass over the list.
 type round struct {
 	k   *Waker
 	now time.Time
 	all []*waitingPod
-	// lastExempt is the place of the last of them that is never gated, -1 if none is.
+	// lastExempt is the position of the last exempt pod, or -1.
 	lastExempt int
-	// binding are the pods whose choice is on its way to be bound, again the nodes where
-	// others may take a choice in doubt again.
+	// binding are the pods whose binding is in progress, again the nodes where other pods may take an
+	// allocation with unknown outcome again.
 	binding     map[types.UID]bool
 	again       map[types.UID]string
-	withDevices map[string][]*nodeState // request -> where there are devices for it
+	withDevices map[string][]*nodeState // request -> nodes with devices for it
 	woken       []*v1.Pod
-	soon        bool // somebody is to be looked at again soon
+	soon        bool // the next round must follow soon
 }
 
-// follow takes note of what has become of a pod's attempt that ended, or goes on,
-// without a refusal by nodes.
+// follow records the outcome of a pod's attempt that is in progress, or ended without a refusal by nodes.
 func (r *round) follow(w *waitingPod) {
 	k := r.k
 	switch {
 	case r.binding[w.pod.UID]:
 		if w.target != nil && !w.binding {
-			k.unplan(w) // the reservation says now what it takes
+			k.unplan(w) // its reservation now has the devices
 		}
 		w.binding = true
 	case k.list.isOver(w):
 	case w.binding:
-		// Another plugin refused it after Reserve, or it could not be bound. What it gave
-		// back itself is no reason to wake it: the scheduling queue has it.
+		// Another plugin refused it after Reserve, or it could not be bound. Devices that it released itself
+		// are no reason to wake it: the scheduling queue has it.
 		w.binding, w.failed = false, r.now.Add(2*CacheDelay)
 		k.endTurn(w, true)
 	case w.target != nil && r.now.Sub(w.woken) > maxTurn:
@@ -51,21 +50,21 @@ func (r *round) follow(w *waitingPod) {
 	}
 }
 
-// judge decides whether the gate of a pod that was refused is shut. If a node would take it that
-// has not changed for a while, what keeps it out is another plugin's business.
+// judge decides whether the gate of a refused pod is shut. If a node would take it that has not changed
+// for a while, another plugin keeps the pod out.
 func (r *round) judge(w *waitingPod) {
 	to := shut
 	for _, at := range r.nodesFor(w) {
 		switch {
 		case !at.view.admits(&w.rules):
 		case at.view.grewSince(w):
-			at.todo = true // whose turn it is is another question
+			at.todo = true // serve decides who gets it
 		default:
 			to = open
 		}
 	}
 	if r.k.list.set(w, to) && to == open {
-		r.woken = append(r.woken, w.pod) // it missed what the queue wanted it tried for
+		r.woken = append(r.woken, w.pod) // it missed the try that the queue wanted
 	}
 }
 
@@ -84,7 +83,7 @@ func (r *round) nodesFor(w *waitingPod) []*nodeState {
 	return nodes
 }
 
-// serve wakes those whom a node would take, in order, until it has nothing left.
+// serve wakes pods that the node would take, in order, until it has nothing left.
 func (r *round) serve(at *nodeState) {
 	if r.now.Before(at.restsUntil) || len(r.woken) >= maxWoken {
 		r.soon = true
@@ -118,8 +117,7 @@ func (r *round) serve(at *nodeState) {
 	}
 }
 
-// defers reports whether the pod cannot be woken yet, and whether the next one may be in
-// its place.
+// defers reports whether the pod cannot be woken yet, and whether the next one may be woken instead.
 func (r *round) defers(w *waitingPod, at *nodeState) (later, next bool) {
 	again := r.now.Sub(w.woken) < wakeAgain
 	if !again && at.misses < maxMisses && len(r.woken) < maxWoken {
@@ -132,8 +130,8 @@ func (r *round) defers(w *waitingPod, at *nodeState) (later, next bool) {
 	return true, again && w.tries >= triesBeforeNext
 }
 
-// viewToWake returns the node as the pod would find it; nil if it would not take the pod, or the
-// pod has had, or is having, its turn.
+// viewToWake returns the node as seen by the pod; nil if it would not take the pod, or the pod has been,
+// or is being, tried since the node changed.
 func (r *round) viewToWake(w *waitingPod, p *plannedNode) *view {
 	at := p.at
 	if w.target != nil || r.binding[w.pod.UID] || !at.view.grewSince(w) || p.noDevicesFor[w.request] && r.again[w.pod.UID] != at.view.node.Name {
@@ -150,7 +148,7 @@ func (r *round) viewToWake(w *waitingPod, p *plannedNode) *view {
 	return v
 }
 
-// wake plans for a pod what it will take, and lets it be tried.
+// wake records the devices that a pod is expected to take, and opens its gate.
 func (r *round) wake(w *waitingPod, at *nodeState, v *view) {
 	p := &plan{of: w}
 	if v.usage != nil && v.graph == placement.Fits {

@@ -18,33 +18,33 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// view is one node as the informers, the reservations and the plans for woken pods have it
-// now. It is immutable. The scheduler's cache may be a moment behind it or ahead.
+// view is the current state of one node according to the informers, the reservations and the plans for
+// woken pods. It is immutable. The scheduler's cache may be a moment behind it or ahead.
 type view struct {
 	source   Source
 	node     *v1.Node
 	topology *usage.Node      // nil without a graph
-	graph    placement.Reason // whether that counts
+	graph    placement.Reason // Fits if the graph is valid
 	enforced bool
 	usage    *usage.Usage // nil without a graph
 
 	allocatable, requested fwk.Resource
-	podCount               int         // with those that are planned
-	users                  []types.UID // in order: pods, and who has a reservation
+	podCount               int         // including planned pods
+	users                  []types.UID // sorted: pods, and those with a reservation
 	nominated              []fwk.PodInfo
-	kept                   []*allocation.Allocation // for nominated pods
-	// grewAt is when there was last more for anybody than before, as far as is known.
+	kept                   []*allocation.Allocation // allocations of nominated pods
+	// grewAt is when the node last gained capacity for some pod, as far as is known.
 	grewAt time.Time
 }
 
-// plan is what a woken pod is expected to take.
+// plan has the devices that a woken pod is expected to take.
 type plan struct {
 	of    *waitingPod
-	alloc *allocation.Allocation // nil where only a number is known
+	alloc *allocation.Allocation // nil if only their number is known
 }
 
-// newView looks at a node; nil if there is none. Pods that are nominated for the node count if
-// count says so. The choice that the pod except has in doubt does not count.
+// newView computes the view of a node; nil if there is none. Pods that are nominated for the node are
+// included if count returns true. The allocation with unknown outcome of the pod except is ignored.
 func newView(o Source, plans []*plan, count func(nominated *v1.Pod) bool, except types.UID, now time.Time) *view {
 	node := o.Node()
 	if node == nil {
@@ -80,8 +80,7 @@ func newView(o Source, plans []*plan, count func(nominated *v1.Pod) bool, except
 	return v
 }
 
-// mayTakeMore reports whether the node may now take a pod that it did not take when it was as
-// in old.
+// mayTakeMore reports whether the node may now take a pod that it did not take in its state old.
 func (v *view) mayTakeMore(old *view) bool {
 	if v.topology != old.topology || v.graph != old.graph || v.enforced != old.enforced || !sameRules(v.node, old.node) {
 		return true
@@ -95,7 +94,7 @@ func (v *view) mayTakeMore(old *view) bool {
 	return v.hasMoreLeft(old) || v.usage != nil && v.usage.Freer(old.usage)
 }
 
-// subset reports whether all of a, which is in order, is in b, which is too.
+// subset reports whether all of a are in b; both are sorted.
 func subset(a, b []types.UID) bool {
 	for _, uid := range a {
 		if _, ok := slices.BinarySearch(b, uid); !ok {
@@ -117,7 +116,7 @@ func sameRules(a, b *v1.Node) bool {
 		maps.Equal(a.Labels, b.Labels)
 }
 
-// hasMoreLeft reports whether more is left of what pods request.
+// hasMoreLeft reports whether more of some requestable resource is left than in old.
 func (v *view) hasMoreLeft(old *view) bool {
 	left := func(v *view) [4]int64 {
 		have, used := v.allocatable, v.requested
@@ -140,8 +139,7 @@ func (v *view) hasMoreLeft(old *view) bool {
 	return false
 }
 
-// full reports whether the node has no device left for anybody. One whose graph does not
-// count is not known to be.
+// full reports whether the node has no free device. A node without a valid graph is not known to be full.
 func (v *view) full() bool {
 	if v.usage == nil || v.graph != placement.Fits {
 		return false
@@ -154,20 +152,20 @@ func (v *view) full() bool {
 	return len(v.usage.Node.Accels) > 0
 }
 
-// admits reports whether nothing but devices keeps the pod off the node, as far as we can
-// tell: taints, labels and what it requests.
+// admits reports whether only devices can keep the pod off the node, judging by taints, labels and
+// requests.
 func (v *view) admits(r *candidates.Rules) bool {
 	return r.Admit(v.node, v.allocatable, v.requested, v.podCount)
 }
 
-// hasDevicesFor reports whether the node has devices for what a pod demands now.
+// hasDevicesFor reports whether the node has devices for a pod's demand now.
 func (v *view) hasDevicesFor(d *placement.Demand, now time.Time) bool {
 	graph := v.source.CheckGraph(v.topology, v.node.UID)
 	return placement.Judge(v.usage, d, d.Basis(v.topology, graph), graph, now) == placement.Fits
 }
 
-// grewSince reports whether a node came to have more after the pod was refused, or its
-// attempt came to nothing, or so shortly before that the scheduler may not have known.
+// grewSince reports whether a node gained capacity after the pod was refused, or its attempt failed, or
+// so shortly before that the scheduler may not have known.
 func (v *view) grewSince(w *waitingPod) bool {
 	last := w.refused
 	if w.failed.After(last) {

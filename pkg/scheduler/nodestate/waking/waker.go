@@ -15,73 +15,72 @@ import (
 )
 
 const (
-	// CacheDelay is how much later than we the scheduler's cache may hear of something: a
-	// pod refused within that of a change may have been judged by the world before.
+	// CacheDelay is how much later than the waker the scheduler's cache may get an event: a pod refused
+	// within that time after a change may have been checked against the older state.
 	CacheDelay = time.Second
 	// RetryAfter is how long a pod that no node would take is not tried again.
 	RetryAfter = 10 * time.Second
-	// RetryWithin is within what time each of them is, however many wait: a pod that it could
-	// evict may have come. The scheduling queue's own flush takes as long.
+	// RetryWithin is the time within which each of them is tried again, regardless of their number: a pod
+	// that it could evict may have been started. The scheduling queue's own flush takes as long.
 	RetryWithin = 5 * time.Minute
 
-	// gatherFor is how long changes are gathered before the list is looked at again.
+	// gatherFor is how long changes are gathered before the list is processed again.
 	gatherFor = 20 * time.Millisecond
 	// wakeAgain is how soon one pod may be woken again within CacheDelay.
 	wakeAgain = 250 * time.Millisecond
-	// triesBeforeNext is how often it is before a less important one is for the same devices.
+	// triesBeforeNext is how often a pod is woken before a less important one is woken for the same devices.
 	triesBeforeNext = 2
-	// maxTurn is how long a woken pod may take to be bound or refused before the next
-	// one is woken for the same devices.
+	// maxTurn is how long a woken pod may take to be bound or refused before the next one is woken for the
+	// same devices.
 	maxTurn = 3 * time.Second
 	// maxWoken is how many pods one round wakes at most.
 	maxWoken = 256
-	// maxMisses is how many pods in a row may be woken for one node in vain, which other
-	// plugins refuse there, before it is left alone for missPause.
+	// maxMisses is how many pods in a row may be woken for one node without success, because other plugins
+	// refuse them there, before the node is skipped for missPause.
 	maxMisses = 8
 	missPause = time.Second
-	// Each retryEvery a share of those that no node would take is tried, and up to maxWanted
-	// more that the scheduling queue wanted to try, perhaps for another plugin: the reason that
-	// they show is then of the day. They are few, because a pod that is tried as something
-	// comes free may be faster than the one that it is for.
+	// Each retryEvery a share of the pods that no node would take is tried, and up to maxWanted more that
+	// the scheduling queue wanted to try, perhaps for another plugin, so that the reason they show is
+	// current. Their number is small, because a pod that is tried when devices become free may be faster
+	// than the pod that they are meant for.
 	retryEvery = time.Second
 	maxWanted  = 5
 )
 
-// Activate is the scheduling queue's: it moves pods, by namespace/name, to where they are tried.
+// Activate is the scheduling queue's method: it moves pods, by namespace/name, to its active part.
 type Activate func(klog.Logger, map[string]*v1.Pod)
 
-// Waker finds out, beside the scheduling cycles, whom of the waiting pods what came free
-// helps. Make one with New. All but Round and RetrySome, which are for one goroutine, may be
-// called at any time.
+// Waker finds out, outside of scheduling cycles, which waiting pods can use capacity that became free.
+// Make one with New. All methods but Round and RetrySome, which are for one goroutine, may be called at
+// any time.
 type Waker struct {
 	clock     clock.Clock
 	cluster   Cluster
 	list      *list
 	changes   changes
-	othersDue chan struct{} // somebody asked for WakeOthers
+	othersDue chan struct{} // receives when WakeOthers was called
 	allOthers atomic.Bool   // all of them are to be tried at once
 
-	// What became of pods that were woken: they left the list, bound or gone; were
-	// refused again; or took too long.
+	// Outcomes of woken pods: they left the list, bound or gone; were refused again; or took too long.
 	served, refused, late atomic.Uint64
 
 	// The rest is used by one goroutine.
 	nodes   map[*Node]*nodeState
-	changed map[*Node]change // nodes to look at
-	retried time.Time        // when RetrySome had some tried last
+	changed map[*Node]change // nodes to process
+	retried time.Time        // when RetrySome last returned pods
 }
 
-// nodeState is a node as the waker knows it.
+// nodeState is the waker's state of a node.
 type nodeState struct {
 	source     Source
 	view       *view   // without plans; nil if there is no such node
-	plans      []*plan // what woken pods will take, that is not to be seen yet
-	todo       bool    // somebody may fit who has not been asked
+	plans      []*plan // devices that woken pods will take and do not show yet
+	todo       bool    // some pod that has not been checked may fit
 	misses     int
-	restsUntil time.Time // until when the node is left alone
+	restsUntil time.Time // until when the node is skipped
 }
 
-// New returns a Waker of no pods and nodes.
+// New returns a Waker without pods and nodes.
 func New(clk clock.Clock, cluster Cluster) *Waker {
 	return &Waker{
 		clock: clk, cluster: cluster, list: newList(), changes: changes{due: make(chan struct{}, 1)}, othersDue: make(chan struct{}, 1),
@@ -89,44 +88,43 @@ func New(clk clock.Clock, cluster Cluster) *Waker {
 	}
 }
 
-// Add puts a pod on the list at the end of the cycle that refused it. Until it is woken, or
-// changed, it is gated.
+// Add puts a pod on the list at the end of the cycle that refused it. It is gated until it is woken or
+// changed.
 func (k *Waker) Add(r *RefusedPod) {
 	if !k.cluster.Synced() || len(r.Pod.Spec.ResourceClaims) > 0 {
 		return // they will be woken together; other plugins know more of ResourceClaims
 	}
 	k.list.add(newWaitingPod(r))
-	// It may have gone, or been bound after all, while its cycle ran. The store changes
-	// before its handlers run, so if they ran before the pod was on the list this sees it.
+	// The pod may have ended, or been bound after all, during its cycle. The store changes before its
+	// handlers run, so if they ran before the pod was on the list this read shows it.
 	if now := k.cluster.Stored(r.Pod); now == nil || now.Spec.NodeName != "" || now.DeletionTimestamp != nil {
 		k.list.remove(r.Pod.UID)
 	}
 	k.changes.ring()
 }
 
-// Remove takes a pod off the list that is bound, gone or about to be, so that the next
-// one has its turn.
+// Remove takes a pod off the list that is bound, gone or about to be, so that the next one is woken.
 func (k *Waker) Remove(uid types.UID) {
 	if k.list.remove(uid) {
 		k.changes.ring()
 	}
 }
 
-// Gated reports whether the pod is on the list and as it was when it was refused, and no node
-// would take it: it is to be kept out of the scheduling queue. inMetric is whether the queue's
-// metric has it under our plugin already, which it has from now on until the pod is tried.
+// Gated reports whether the pod is on the list, unchanged since it was refused, and no node would take
+// it: it must be kept out of the scheduling queue. inMetric reports whether the queue's metric counts it
+// under this plugin already; from now on it does until the pod is tried.
 func (k *Waker) Gated(pod *v1.Pod) (gated, inMetric bool) { return k.list.gated(pod) }
 
-// OpenGates lets every waiting pod be tried, when the queue next wants to.
+// OpenGates allows every waiting pod to be tried, when the queue next wants to.
 func (k *Waker) OpenGates() { k.list.openAll() }
 
-// Counts are for metrics.
+// Counts has the numbers for metrics.
 type Counts struct {
 	Waiting, Gated        int    // pods on the list, and those of them that may not be tried now
-	Served, Refused, Late uint64 // what became of pods that were woken
+	Served, Refused, Late uint64 // outcomes of woken pods
 }
 
-// Counts returns how many pods wait, and what became of those that were woken.
+// Counts returns how many pods wait, and the outcomes of woken pods.
 func (k *Waker) Counts() Counts {
 	c := Counts{Served: k.served.Load(), Refused: k.refused.Load(), Late: k.late.Load()}
 	c.Waiting, c.Gated = k.list.count()
@@ -168,8 +166,8 @@ func byName(pods []*v1.Pod) map[string]*v1.Pod {
 	return out
 }
 
-// Round goes through the list once. It returns whom to wake and after what time to go through it
-// again without any change; 0: not before there is one.
+// Round processes the list once. It returns the pods to wake, and the time after which it must be called
+// again without any change; 0: not before a change.
 func (k *Waker) Round() (woken []*v1.Pod, again time.Duration) {
 	for _, n := range k.changes.take(k.changed) {
 		delete(k.nodes, n)
@@ -182,7 +180,7 @@ func (k *Waker) Round() (woken []*v1.Pod, again time.Duration) {
 		k.endTurn(w, k.list.has(w.pod.UID))
 	}
 	if len(all) == 0 {
-		return nil, 0 // the nodes are looked at when somebody waits for them
+		return nil, 0 // nodes are read once some pod waits for them
 	}
 	k.lookAtChanged()
 	round := &round{k: k, now: now, all: all, lastExempt: -1, withDevices: map[string][]*nodeState{}}
@@ -210,9 +208,9 @@ func (k *Waker) Round() (woken []*v1.Pod, again time.Duration) {
 	return round.woken, retryEvery
 }
 
-// RetrySome returns waiting pods that are to be tried although no node would take them, each
-// retryEvery: as many as it takes that everybody is within RetryWithin, and some of those whom
-// the queue wanted to try.
+// RetrySome returns, once in retryEvery, waiting pods to be tried although no node would take them: as
+// many as are needed so that each is tried within RetryWithin, and some of those that the queue wanted to
+// try.
 func (k *Waker) RetrySome() []*v1.Pod {
 	now := k.clock.Now()
 	if now.Sub(k.retried) < retryEvery {
@@ -241,7 +239,7 @@ func (k *Waker) RetrySome() []*v1.Pod {
 	return pods
 }
 
-// endTurn takes note that a pod is off the list, or was refused and is on it anew.
+// endTurn records that a woken pod has left the list, or was refused and is on it again.
 func (k *Waker) endTurn(w *waitingPod, refused bool) {
 	if w.target == nil {
 		return
@@ -257,20 +255,20 @@ func (k *Waker) endTurn(w *waitingPod, refused bool) {
 	k.release(w)
 }
 
-// release gives back what was planned for a woken pod, to the next one.
+// release frees the devices planned for a woken pod, for the next one.
 func (k *Waker) release(w *waitingPod) {
 	k.unplan(w)
 	w.target = nil
 }
 
-// unplan forgets what was planned for a woken pod.
+// unplan drops the plan of a woken pod.
 func (k *Waker) unplan(w *waitingPod) {
 	at := w.target
 	at.todo = true
 	at.plans = slices.DeleteFunc(at.plans, func(p *plan) bool { return p.of == w })
 }
 
-// lookAtChanged looks at the nodes that changed, and at first at all.
+// lookAtChanged updates the views of the nodes that changed, and of all nodes the first time.
 func (k *Waker) lookAtChanged() {
 	if len(k.nodes) == 0 {
 		for n := range k.cluster.Nodes() {
