@@ -14,14 +14,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// phase is where an attempt to place a gang is on its way:
+// phase is the state of an attempt to place a gang:
 //
 //	hold ──► collecting ──the last has come──► committing ──written──► committed ──the last is bound──► none
 //	             │ one failed, is gone, or is late  │                      one failed: it comes again alone
 //	             ▼                                  ▼
-//	           ending ──nobody is on the way any more──► none
+//	           ending ──no member is in flight any more──► none
 //
-// An attempt that is none may be forgotten. No other begins before.
+// An attempt in phase none may be forgotten. No other attempt of the gang begins before.
 type phase uint8
 
 // The phases of an attempt.
@@ -38,26 +38,26 @@ type step uint8
 
 // The steps of a member. 0 is of a pod that is none.
 const (
-	held     step = iota + 1 // it has its entry, and its cycle is to come
+	held     step = iota + 1 // it has its reservation, and its cycle is to come
 	reserved                 // its Reserve was called: Unreserve or PostBind will be, too
 	waiting                  // its Permit was called
 	through                  // bound, gone, or unreserved after the attempt's end
 )
 
-// attempt is one attempt to place members of a gang, all or none. It is pure: each method
-// takes what happened and returns what is to be done.
+// attempt is one attempt to place members of a gang, all or none. It has no side effects: each method
+// takes an event and returns the effects to be carried out.
 type attempt struct {
 	phase    phase
-	stamped  phase // the phase that since is of
+	stamped  phase // the phase that since belongs to
 	since    time.Time
 	members  []types.UID // in the order of ranks
 	steps    map[types.UID]step
 	at       [through + 1]int // how many members are at each step
 	deadline time.Time
 	limit    time.Duration      // between hold and deadline
-	why      reason             // of its end
+	why      reason             // reason for its end
 	keep     time.Duration      // how long a member whose binding failed keeps its place
-	leaving  map[types.UID]bool // on their way, and may not be scheduled any more
+	leaving  map[types.UID]bool // in flight, and may not be scheduled any more
 	lost     bool               // a member of a committed attempt was given up, or is gone, before it was bound
 }
 
@@ -68,7 +68,7 @@ type reason struct {
 	late   bool // not all members came in time
 }
 
-// Commit is an attempt of which all members have come.
+// Commit is an attempt for which all members have come to Permit.
 type Commit struct {
 	Key     gangrequest.Key
 	Group   *schedulingv1alpha1.PodGroup // nil if the gang has none
@@ -78,24 +78,24 @@ type Commit struct {
 	Answer  *Answer
 }
 
-// maxKeep is how long a member of a committed attempt whose binding failed keeps its place at most.
+// maxKeep is how long at most a member of a committed attempt keeps its place after its binding failed.
 const maxKeep = 5 * time.Minute
 
-// effects are what is to be done after a step, in this order, without any lock.
+// effects are to be carried out after a step, in this order, without any lock.
 type effects struct {
-	release  []types.UID // their entries end
-	reject   []types.UID // if they wait, they are told to end
+	release  []types.UID // their reservations end
+	reject   []types.UID // if they wait at Permit, they are rejected
 	activate []types.UID // their cycles are to come now
 	commit   bool        // write that the gang is not whole, then call written
-	allow    []types.UID // they are let through
-	say      []*v1.Pod   // they are told why the gang does not go on
+	allow    []types.UID // they are allowed at Permit
+	say      []*v1.Pod   // they report why the gang does not go on
 	why      string
-	settle   *Settlement // the gang is looked at
-	over     bool        // nobody is on the way any more; another attempt may begin
-	done     bool        // over, and the members that are left have been bound
+	settle   *Settlement // the gang is to be settled
+	over     bool        // no member is in flight any more; another attempt may begin
+	done     bool        // over, and the remaining members have been bound
 }
 
-// hold begins the attempt: the entries of all members are made, by the cycle of first.
+// hold begins the attempt: the cycle of first has made the reservations of all members.
 func hold(members []types.UID, first types.UID, deadline time.Time) *attempt {
 	a := &attempt{phase: collecting, members: members, steps: make(map[types.UID]step, len(members)), deadline: deadline, keep: maxKeep}
 	for _, uid := range members {
@@ -117,7 +117,7 @@ func (a *attempt) live() bool {
 	return a != nil && (a.phase == collecting || a.phase == committing || a.phase == committed)
 }
 
-// collects reports whether the attempt goes on and has let no member through yet.
+// collects reports whether the attempt is in progress and has allowed no member yet.
 func (a *attempt) collects() bool {
 	return a != nil && (a.phase == collecting || a.phase == committing)
 }
@@ -131,7 +131,7 @@ func (a *attempt) has(uid types.UID) bool {
 	return ok && s != through
 }
 
-// begun takes note of a member's Reserve. It reports whether the member may go on.
+// begun records a member's Reserve. It reports whether the member may go on.
 func (a *attempt) begun(uid types.UID) bool {
 	if !a.live() || !a.has(uid) || a.steps[uid] != held {
 		return false
@@ -140,7 +140,7 @@ func (a *attempt) begun(uid types.UID) bool {
 	return true
 }
 
-// answer is what a member's Permit says.
+// answer is the result of a member's Permit.
 type answer uint8
 
 // The answers.
@@ -150,7 +150,7 @@ const (
 	pass
 )
 
-// permitted takes note of a member's Permit. Whoever comes first wakes the others.
+// permitted records a member's Permit. The first member to come activates the others.
 func (a *attempt) permitted(uid types.UID) (e effects, is answer) {
 	if !a.live() || a.steps[uid] != reserved {
 		return e, refuse
@@ -168,7 +168,7 @@ func (a *attempt) permitted(uid types.UID) (e effects, is answer) {
 	return e, wait
 }
 
-// written ends the write before the first member is let through.
+// written records the end of the write before the first member is allowed.
 func (a *attempt) written(err error) (e effects) {
 	switch {
 	case a.phase != committing:
@@ -181,13 +181,13 @@ func (a *attempt) written(err error) (e effects) {
 	return e
 }
 
-// unreserved takes note that a member's cycle ended without success.
+// unreserved records that a member's cycle ended without success.
 func (a *attempt) unreserved(uid types.UID, why string) (e effects) {
 	if s, ok := a.steps[uid]; !ok || s == through {
 		return e
 	}
 	switch a.phase {
-	case collecting, committing: // a held one was refused by the Reserve of a plugin before ours
+	case collecting, committing: // a held one was refused by the Reserve of an earlier plugin
 		a.put(uid, through)
 		e = a.fail(why)
 		e.release = append(e.release, uid)
@@ -211,8 +211,8 @@ func (a *attempt) unreserved(uid types.UID, why string) (e effects) {
 	}
 }
 
-// stopped takes note that a member may not be scheduled any more. It may come back as the same
-// pod: if it is on its way, its cycle has to end first, or that end would meet the next attempt.
+// stopped records that a member may not be scheduled any more. It may come back as the same pod: if it is
+// in flight, its cycle has to end first, or that end would be taken for one in the next attempt.
 func (a *attempt) stopped(uid types.UID, why string) (e effects) {
 	if s := a.steps[uid]; !a.has(uid) || s != reserved && s != waiting {
 		return a.gone(uid, why)
@@ -227,7 +227,7 @@ func (a *attempt) stopped(uid types.UID, why string) (e effects) {
 	return e
 }
 
-// gone takes note that a member will never be bound: it was deleted, or has ended.
+// gone records that a member will never be bound: it was deleted, or has ended.
 func (a *attempt) gone(uid types.UID, why string) (e effects) {
 	s, ok := a.steps[uid]
 	if !ok || s == through || a.phase == none {
@@ -245,8 +245,8 @@ func (a *attempt) gone(uid types.UID, why string) (e effects) {
 	return e
 }
 
-// givenUp takes note that a member of a committed attempt cannot have its place. It is placed
-// anew, by an attempt of its own.
+// givenUp records that a member of a committed attempt cannot have its place. It is placed again, by an
+// attempt of its own.
 func (a *attempt) givenUp(uid types.UID) (e effects) {
 	if a == nil || a.phase != committed || a.steps[uid] != held {
 		return e
@@ -257,20 +257,20 @@ func (a *attempt) givenUp(uid types.UID) (e effects) {
 	return a.settle(e)
 }
 
-// bound takes note that a member is bound.
+// bound records that a member is bound.
 func (a *attempt) bound(uid types.UID) (e effects) {
 	if s, ok := a.steps[uid]; !ok || s == through || a.phase == none {
 		return e
 	}
 	a.put(uid, through)
 	if a.collects() {
-		// By somebody else, or by a process that led before: the rest is planned around it.
+		// By another scheduler, or by an earlier leader: the rest is planned around it.
 		return a.end("a member was bound by somebody else")
 	}
 	return a.settle(e)
 }
 
-// tick is called every second.
+// tick handles the times of the attempt; it is called every second.
 func (a *attempt) tick(now time.Time) (e effects) {
 	switch a.phase {
 	case collecting, committing:
@@ -278,9 +278,9 @@ func (a *attempt) tick(now time.Time) (e effects) {
 			a.why.late = true
 			return a.fail("not all members came in time")
 		}
-		e.activate = a.in(held) // one may have been in flight when it was woken
+		e.activate = a.in(held) // one may have been in flight when it was activated
 	case ending:
-		// A pod joins the list of those that wait only after its Permit has returned.
+		// A pod joins the list of waiting pods only after its Permit has returned.
 		e.reject = slices.Concat(a.in(reserved), a.in(waiting))
 	case committed:
 		return a.retry(now)
@@ -289,8 +289,8 @@ func (a *attempt) tick(now time.Time) (e effects) {
 	return e
 }
 
-// retry has the members of a committed attempt come again whose binding failed. After a time
-// they are given up, so that the places of others of the gang can be looked for.
+// retry activates the members of a committed attempt whose binding failed. After a time they are given
+// up, so that other places can be sought for the gang.
 func (a *attempt) retry(now time.Time) (e effects) {
 	left := a.in(held)
 	switch {
@@ -311,7 +311,7 @@ func (a *attempt) retry(now time.Time) (e effects) {
 	return e
 }
 
-// fail is end for a reason that the next attempt may meet, too.
+// fail is end for a reason that may also apply to the next attempt.
 func (a *attempt) fail(why string) effects {
 	a.why.failed = true
 	return a.end(why)
@@ -333,7 +333,7 @@ func (a *attempt) end(why string) (e effects) {
 	return a.settle(e)
 }
 
-// settle ends an attempt of which nobody is on the way any more.
+// settle ends an attempt without members in flight.
 func (a *attempt) settle(e effects) effects {
 	if a.at[through] == len(a.members) {
 		e.done, e.over = a.phase == committed && !a.lost, true
@@ -342,7 +342,7 @@ func (a *attempt) settle(e effects) effects {
 	return e
 }
 
-// any reports whether there is anything to do.
+// any reports whether there is any effect.
 func (e *effects) any() bool {
 	return e.commit || e.over || e.settle != nil || len(e.release)+len(e.reject)+len(e.activate)+len(e.allow)+len(e.say) > 0
 }
@@ -360,7 +360,7 @@ func (a *attempt) in(s step) (out []types.UID) {
 	return out
 }
 
-// result is what became of an attempt that is over.
+// result returns the outcome of an attempt that is over.
 func (a *attempt) result(done, fresh bool) string {
 	switch {
 	case done && fresh:
@@ -377,7 +377,7 @@ func (a *attempt) result(done, fresh bool) string {
 	return "ended"
 }
 
-// String is the phase's name in a diagnosis.
+// String returns the phase's name in a diagnosis.
 func (p phase) String() string {
 	switch p {
 	case collecting:
@@ -393,7 +393,7 @@ func (p phase) String() string {
 	}
 }
 
-// stamp notes when the attempt came to its phase.
+// stamp records when the attempt came to its phase.
 func (a *attempt) stamp(now time.Time) {
 	if a.stamped != a.phase {
 		a.stamped, a.since = a.phase, now

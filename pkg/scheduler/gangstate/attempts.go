@@ -14,28 +14,29 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// Turn is what a member's cycle is to do.
+// Turn is the task of a member's cycle.
 type Turn struct {
-	// Why it can do nothing; empty if it may go on.
+	// Why the cycle must end; empty if it may go on.
 	Why string
 	// Held: the member has its place already.
 	Held bool
-	// What else it needs to plan for all.
+	// Inputs for planning all members.
 	Gang    *gangrequest.Gang
 	Pods    []*v1.Pod // to be placed, in the order of ranks
 	Refused map[Refusal]int64
 	Fresh   bool      // no member is bound yet
-	Rest    []*v1.Pod // Pods is a member above the minimum: those that come after it
-	// Complete is when the last of Pods came, by the API server: what younger is measured by.
+	Rest    []*v1.Pod // if Pods is one member above the minimum: the members after it
+	// Complete is when the last of Pods was created, according to the API server; younger gangs are compared
+	// with it.
 	Complete time.Time
-	Claim    *Claim // what is held until others are gone; nil if nothing is
+	Claim    *Claim // the claim held until other pods have ended; nil if there is none
 }
 
-// Attempts is the part of Gangs that the cycles of members call: what they are to do, and how far they came.
+// Attempts is the part of Gangs for the cycles of members: their tasks, and their progress.
 type Attempts struct{ *stepper }
 
-// Begin says what the cycle of a pod, which begins now, is to do. ok is false for a pod that is
-// no member.
+// Begin returns the task of the cycle of a pod, which begins now. ok is false for a pod that is no
+// member.
 func (a Attempts) Begin(pod *v1.Pod) (t Turn, ok bool) {
 	a.leads.Store(true)
 	key, ok := gangrequest.KeyOf(pod)
@@ -66,8 +67,8 @@ func (a Attempts) Begin(pod *v1.Pod) (t Turn, ok bool) {
 	return t, true
 }
 
-// Room takes note that a gang could be placed, and returns when it could for the first time since
-// it is complete. A gang that waits for more than room is patient from then on.
+// Room records that a gang could be placed, and returns when it first could since it is complete. The
+// topology wait timeout of a gang that waits for a better level begins then.
 func (a Attempts) Room(key gangrequest.Key) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,8 +83,8 @@ func (a Attempts) Room(key gangrequest.Key) time.Time {
 	return x.room
 }
 
-// Hold begins an attempt: the cycle of first has made the entries of all. It fails if one of
-// them is not to be placed any more; the caller ends the entries then.
+// Hold begins an attempt: the cycle of first has made the reservations of all members. It fails if one of
+// them need not be placed any more; the caller then ends the reservations.
 func (a Attempts) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 	a.do(func() (*gang, effects) {
 		x := a.queue.gangs[t.Gang.Key]
@@ -114,8 +115,8 @@ func (a Attempts) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 	return ok
 }
 
-// Reserved takes note of the Reserve of a member that had its entry. It reports whether the
-// member may go on.
+// Reserved records the Reserve of a member that had its reservation. It reports whether the member may go
+// on.
 func (a Attempts) Reserved(uid types.UID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,8 +124,8 @@ func (a Attempts) Reserved(uid types.UID) bool {
 	return x != nil && x.attempt.begun(uid)
 }
 
-// Permit takes note of a member's Permit. It reports whether the member may go on, and how long
-// it waits before; 0 is not at all.
+// Permit records a member's Permit. It reports whether the member may go on, and how long it waits
+// before; 0 is not at all.
 func (a Attempts) Permit(uid types.UID) (timeout time.Duration, ok bool) {
 	a.do(func() (*gang, effects) {
 		x := a.queue.byPod[uid]
@@ -140,7 +141,7 @@ func (a Attempts) Permit(uid types.UID) (timeout time.Duration, ok bool) {
 	return timeout, ok
 }
 
-// Rank is the rank of a member that is on its way to be bound.
+// Rank returns the rank of a member of the present attempt.
 func (a Attempts) Rank(uid types.UID) (rank int, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +153,7 @@ func (a Attempts) Rank(uid types.UID) (rank int, ok bool) {
 	return rank, ok
 }
 
-// Written ends the write that Doer.Commit began.
+// Written records the end of the write that Doer.Commit began.
 func (a Attempts) Written(c *Commit, err error) {
 	a.do(func() (*gang, effects) {
 		x := a.queue.gangs[c.Key]
@@ -163,7 +164,7 @@ func (a Attempts) Written(c *Commit, err error) {
 	})
 }
 
-// Unreserved takes note that a member's cycle ended without success.
+// Unreserved records that a member's cycle ended without success.
 func (a Attempts) Unreserved(uid types.UID) {
 	a.do(func() (*gang, effects) {
 		delete(a.strays, uid)
@@ -175,8 +176,8 @@ func (a Attempts) Unreserved(uid types.UID) {
 	})
 }
 
-// RefusedBy takes note that another plugin refused a member its node, at the node's generation.
-// The places of all are looked for anew, but not for ever.
+// RefusedBy records that another plugin refused a node to a member, at the node's generation. All members
+// are planned again, at most maxTries times in a row.
 func (a Attempts) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why string) {
 	a.do(func() (*gang, effects) {
 		x := a.queue.byPod[pod.UID]
@@ -204,8 +205,8 @@ func (a Attempts) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why str
 	})
 }
 
-// Wait keeps a gang from being tried, until something changes or the time has come. If it is a
-// member above the minimum that has to wait, the next one is tried.
+// Wait keeps a gang from being tried, until something changes or the time has come. If a member above the
+// minimum has to wait, the next one is tried.
 func (a Attempts) Wait(key gangrequest.Key, w *Wait) {
 	a.do(func() (*gang, effects) {
 		x := a.queue.gangs[key]
@@ -217,8 +218,8 @@ func (a Attempts) Wait(key gangrequest.Key, w *Wait) {
 	})
 }
 
-// NotHeld keeps a gang from being tried for a pause that grows: it was planned, and its places could
-// not be held. What refused them may refuse the next plan, too.
+// NotHeld keeps a gang from being tried for a pause that grows: it was planned, and its places could not
+// be reserved. The same cause may refuse the next plan, too.
 func (a Attempts) NotHeld(key gangrequest.Key, why string) {
 	a.do(func() (*gang, effects) {
 		x := a.queue.gangs[key]
@@ -230,13 +231,13 @@ func (a Attempts) NotHeld(key gangrequest.Key, why string) {
 	})
 }
 
-// promiseKept is how long a gang of which no member runs waits for the model that it was promised. Kueue
-// evicts a job whose pods have no node after some minutes; another model must come before that.
+// promiseKept is how long a gang without running members waits for the model that it was promised. Kueue
+// evicts a job whose pods have no node after some minutes; another model must be used before that.
 const promiseKept = time.Minute
 
-// AnyModelFrom is from when on the members of a turn get GPUs of any model if the one that they are to
-// have has no room: AnyModelAfter after they were complete where members run, and promiseKept after it
-// where none does and a model was promised. It is zero if that never comes.
+// AnyModelFrom returns the time from which the members of a turn get GPUs of any model if their own model
+// has no room: AnyModelAfter after they were complete if members run, and promiseKept after it if none
+// does and a model was promised. It is zero if that never comes.
 func (a Attempts) AnyModelFrom(t *Turn) (at time.Time) {
 	after := a.config.AnyModelAfter
 	promised := func(pod *v1.Pod) bool { return podrequest.PromisedModelOf(pod) != "" }

@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// KeptOut returns what of nodes is kept from the members of a turn: for gangs that are older, and of no
-// lower priority. It is nil if nothing is.
+// KeptOut returns the places on nodes that are kept from the members of a turn, for older gangs of no
+// lower priority. It is nil if there are none.
 func (t *Turn) KeptOut(closed *candidates.Closed) map[string][]*candidates.Kept {
 	var out map[string][]*candidates.Kept
 	for node := range closed.Kept() {
@@ -33,7 +33,7 @@ func (t *Turn) KeptOut(closed *candidates.Closed) map[string][]*candidates.Kept 
 	return out
 }
 
-// askedOf are the resources of kept places that some member asks for.
+// askedOf returns the resources of kept places that some member requests.
 func askedOf(q *Question) map[v1.ResourceName]bool {
 	kept := sets.New[v1.ResourceName]()
 	for _, places := range q.Kept {
@@ -59,8 +59,8 @@ func askedOf(q *Question) map[v1.ResourceName]bool {
 	return asked
 }
 
-// KeptFor says for whom places are kept from the members of a question that has no room, and on how many
-// nodes; "" if none are of what they ask for.
+// KeptFor returns for which gangs places are kept from the members of a question that has no room, and on
+// how many nodes; "" if none are of resources that they request.
 func KeptFor(q *Question) string {
 	nodes, asked := map[string]int{}, askedOf(q)
 	for _, places := range q.Kept {
@@ -84,8 +84,8 @@ func KeptFor(q *Question) string {
 	return strings.Join(whys, "; ")
 }
 
-// beside takes off a node's supply what is kept there from the members, beside what is used and reserved;
-// placed are those of other shapes, and gone have nothing there.
+// beside limits a node's supply by the places that are kept there from the members, in addition to used
+// and reserved capacity. placed are members of other shapes, and the reservations of gone are ignored.
 func (b *build) beside(s *shape, info fwk.NodeInfo, placed []nodestate.Placed, gone sets.Set[types.UID], supply fabric.Supply) fabric.Supply {
 	places := b.q.Kept[info.Node().Name]
 	if len(places) == 0 || b.q.Empty || supply.Slots == nil {

@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claim is what is held for all members of a gang that waits for pods to go. It is immutable. It
-// is no attempt: until the pods are gone nobody may use what is held. When they are, the gang is
-// planned anew, as if its claim were not there.
+// Claim has the places held for all members of a gang that waits for pods to end. It is immutable. It is
+// no attempt: until the pods have ended the places must not be used. Then the gang is planned again, as
+// if it had no claim.
 type Claim struct {
-	Places  []Located // of the members of a turn
-	Waits   []Located // who is to go: evicted for the gang, or going anyway; without any the gang is tried at once
-	Until   time.Time // when they should be gone, and the gang have had its turn
-	Because string    // what its members are told
+	Places  []Located // places of the members of a turn
+	Waits   []Located // pods to wait for: evicted for the gang, or ending anyway; without any the gang is tried at once
+	Until   time.Time // when they should have ended, and the gang been tried
+	Because string    // reason that its members report
 }
 
-// endClaim ends what is held until others are gone.
+// endClaim ends the claim, if there is one.
 func (p *placing) endClaim() (e effects) {
 	if p.claim == nil {
 		return e
@@ -32,7 +32,7 @@ func (p *placing) endClaim() (e effects) {
 	return e
 }
 
-// claimed is where a place is held for a member until others are gone; empty if none is.
+// claimed returns the node of a member's place in the claim; empty if there is none.
 func (p *placing) claimed(uid types.UID) string {
 	if p.claim == nil {
 		return ""
@@ -45,8 +45,8 @@ func (p *placing) claimed(uid types.UID) string {
 	return ""
 }
 
-// outdated ends a claim whose time is over, or that is for others than are to be placed now. It
-// needs s.mu.
+// outdated ends a claim whose time is over, or whose members differ from those to be placed now. The
+// caller holds s.mu.
 func (s *stepper) outdated(x *gang) (e effects) {
 	if x.claim == nil {
 		return e
@@ -61,8 +61,8 @@ func (s *stepper) outdated(x *gang) (e effects) {
 	return e
 }
 
-// yield takes back what is held for a gang, or, if it is committed, for those of some members that have not begun to
-// use it. It needs s.mu.
+// yield takes back the places held for a gang, or, if it is committed, those of the given members that
+// have not begun to use them. The caller holds s.mu.
 func (s *stepper) yield(x *gang, uids []types.UID, why string) (e effects) {
 	switch a := x.attempt; {
 	case x.claim != nil:

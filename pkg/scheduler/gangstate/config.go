@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Config says how long gangs are waited for. It is one for the process: a gang may have members
-// of several profiles. The zero value evicts nobody and keeps nothing.
+// Config has the times and limits for gangs. It is one for the process, because a gang may have members
+// of several profiles. The zero value evicts no pods and keeps no places.
 type Config struct {
-	ScheduleTimeout time.Duration // a gang that was never whole may be partly bound for so long; 0: for ever
-	DrainAfter      time.Duration // a gang waits for so long before places are kept for it; 0: for ever
-	DrainFor        time.Duration // they are kept for so long, and then for as long not; 0: without end
-	DrainShare      int32         // of 100 nodes with such devices: on so many at most for gangs of one namespace
-	DrainTotalShare int32         // and of all
-	AnyModelAfter   time.Duration // members wait for the model of those that run for so long; 0: for ever
+	ScheduleTimeout time.Duration // how long a gang that was never whole may be partly bound; 0: for ever
+	DrainAfter      time.Duration // how long a gang waits before places are kept for it; 0: for ever
+	DrainFor        time.Duration // how long they are kept, and then not kept; 0: without end
+	DrainShare      int32         // percentage of the nodes with such devices on which places are kept at most for gangs of one namespace
+	DrainTotalShare int32         // the same for all gangs
+	AnyModelAfter   time.Duration // how long members wait for the model of the running ones; 0: for ever
 
-	DrainNamespaces         []string // places are kept for gangs of these only; empty: of all
-	DrainExcludedNamespaces []string // and not of these
+	DrainNamespaces         []string // namespaces of the gangs for which places are kept; empty: all
+	DrainExcludedNamespaces []string // namespaces that are excluded from these
 }
 
 // drainsFor reports whether places are kept for gangs of a namespace.

@@ -9,10 +9,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// Diagnosis is the part of Gangs that tells people of them.
+// Diagnosis is the part of Gangs that reports them to people.
 type Diagnosis struct{ *stepper }
 
-// Diagnose tells what is known of each gang, by name.
+// Diagnose returns the known state of each gang, by name.
 func (d Diagnosis) Diagnose() []diagnosis.Gang {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -23,7 +23,7 @@ func (d Diagnosis) Diagnose() []diagnosis.Gang {
 			if told.Waits = w.Why; !w.Until.IsZero() {
 				told.Until = new(w.Until.UTC())
 			}
-		} else if x.attempt == nil && (x.read != nil && !x.stale || x.count() < x.counted) { // nothing is read again for it
+		} else if x.attempt == nil && (x.read != nil && !x.stale || x.count() < x.counted) { // this must not cause a gang to be read again
 			told.Waits = d.queue.missing(x)
 		}
 		if x.claim != nil {

@@ -16,46 +16,47 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// drain is a gang for which places are kept from younger pods of equal or lower priority, until it has
-// been placed or the time is over. There is at most one a priority, and a node has places of one only.
+// drain is the node hold of a gang: places kept from younger pods of equal or lower priority, until the
+// gang has been placed or the time is over. There is at most one per priority, and a node has places of
+// one only.
 type drain struct {
 	gang     *gang
 	priority int32     // of the gang, when places were kept
-	complete time.Time // when the gang was
+	complete time.Time // when the gang became complete
 	since    time.Time
 	until    time.Time // zero: without end
 	chosen   chosen
 	keptPlaces
-	lacked  []v1.ResourceName // what lacked beside devices since
+	lacked  []v1.ResourceName // resources beside devices that were short at any time since
 	minimum int               // of the gang
 	failed  int               // attempts that failed since
 	lacks   time.Time         // since when the gang is not complete; zero while it is
 }
 
-// chosen are the nodes that a gang would have if all others were gone.
+// chosen are the nodes that a gang would get if all other pods were gone.
 type chosen struct {
 	where    string   // the smallest domain with all of them
 	nodes    []string // by name
 	revision uint64   // of the gang, when they were chosen
 }
 
-// keptPlaces are the places that a drain keeps, on the chosen nodes but where only pods of the own namespace are in
-// the way.
+// keptPlaces are the places that a drain keeps: on the chosen nodes, except those where only pods of the
+// gang's own namespace are in the way.
 type keptPlaces struct {
-	places  map[string][]*candidates.Kept // by node
+	places  map[string][]*candidates.Kept // how the gang held places when these were last published
 	devices map[string]v1.ResourceName    // by node: what nodes are counted by
 	shown   holding                       // what the gang held when they were published last
 }
 
-// maxFailed is how many attempts of a gang may fail before nothing is kept for it: what keeps it
-// from being placed is not room then.
+// maxFailed is how many attempts of a gang may fail before its drain ends: something other than room
+// keeps it from being placed then.
 const maxFailed = 3
 
-// memberBack is how long a gang for which places are kept may lack a member that is replaced: what
-// controllers commonly need to make and start another pod.
+// memberBack is how long a gang for which places are kept may lack a member that is replaced: the time
+// that controllers commonly need to make and start another pod.
 const memberBack = time.Minute
 
-// text is what the gang's members say.
+// text returns the message that the gang's members report.
 func (d *drain) text() string {
 	kept := map[v1.ResourceName]bool{}
 	for _, places := range d.places {
@@ -76,8 +77,8 @@ func (d *drain) text() string {
 
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// displaces reports whether a drain ends another one: that of the gang itself or of a younger one of
-// its priority, and one of a lower priority that needs one of its nodes.
+// displaces reports whether a drain ends another one: that of the gang itself or of a younger one of its
+// priority, and one of a lower priority that has places on one of its nodes.
 func displaces(d, o *drain, nodes map[string]bool) bool {
 	if o.gang == d.gang || o.priority == d.priority {
 		return true
@@ -90,8 +91,8 @@ func displaces(d, o *drain, nodes map[string]bool) bool {
 	return false
 }
 
-// keep makes the places on some nodes: of the devices that members ask for, and of what else lacked on
-// any of the gang's nodes.
+// keep computes the places on some nodes: of the devices that members request, and of other resources
+// that were short on any of the gang's nodes.
 func (d *drain) keep(n *Need, nodes map[string]bool) {
 	why := "which has waited for long"
 	if !d.until.IsZero() {
@@ -113,7 +114,7 @@ func (d *drain) keep(n *Need, nodes map[string]bool) {
 	}
 }
 
-// sameAs reports whether two drains keep the same, and say the same of it.
+// sameAs reports whether two drains keep the same places, with the same texts.
 func (d *drain) sameAs(o *drain) bool {
 	return d.until.Equal(o.until) && maps.EqualFunc(d.places, o.places, func(a, b []*candidates.Kept) bool {
 		return slices.EqualFunc(a, b, func(a, b *candidates.Kept) bool { return *a == *b })
@@ -126,7 +127,7 @@ func younger(d *drain, complete time.Time, x *gang) bool {
 }
 
 // awaitsMember reports whether a gang that is not complete may still get a replacement for a member that
-// is gone: others of it wait, and it lacks one for less than memberBack.
+// is gone: other members wait, and it has lacked one for less than memberBack.
 func (d *drain) awaitsMember(now time.Time) bool {
 	if d.lacks.IsZero() {
 		d.lacks = now
@@ -138,17 +139,18 @@ func (d *drain) awaitsMember(now time.Time) bool {
 	return waits && now.Sub(d.lacks) < memberBack
 }
 
-// What is kept for a gang and what it holds by an attempt or a claim are the same devices. While it holds
-// them they count as used, so what is published as kept is the rest: others may have what is free beside.
+// The devices kept for a gang are the same as those it holds by an attempt or a claim. While it holds
+// them they are used, so only the rest is published as kept: others may have the free devices beside it.
 
-// holding is the attempt or the claim by which a gang holds its places; the zero value says that it holds none.
+// holding is the attempt or the claim by which a gang holds its places; the zero value means that it
+// holds none.
 type holding struct {
 	attempt *attempt
 	claim   *Claim
 }
 
-// holding returns how a gang holds its places. Once one of them is given up it holds none: then all is kept
-// again before the place is released.
+// holding returns how a gang holds its places. Once one of them is given up it returns none: then all
+// places are kept again before that one is released.
 func (p *placing) holding() holding {
 	h := holding{claim: p.claim}
 	if p.attempt.live() && !p.attempt.lost {
@@ -157,7 +159,7 @@ func (p *placing) holding() holding {
 	return h
 }
 
-// places returns the members that hold places in that way, with their nodes.
+// places returns the members that hold places by h, with their nodes.
 func (p *placing) places(h holding) (all []Located) {
 	if h.claim != nil {
 		all = append(all, h.claim.Places...)
@@ -171,7 +173,7 @@ func (p *placing) places(h holding) (all []Located) {
 	return all
 }
 
-// beside returns what of the drain's places its gang does not hold.
+// beside returns the drain's places without those that its gang holds.
 func (d *drain) beside() map[string][]*candidates.Kept {
 	held := map[string][]*v1.Pod{}
 	for _, l := range d.gang.places(d.shown) {
@@ -191,7 +193,7 @@ func (d *drain) beside() map[string][]*candidates.Kept {
 	return rest
 }
 
-// amountOf is how much of a resource pods request, in the units of candidates.Kept.
+// amountOf returns how much of a resource pods request, in the units of candidates.Kept.
 func amountOf(pods []*v1.Pod, name v1.ResourceName) (amount int64) {
 	for _, pod := range pods {
 		q := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[name]

@@ -4,16 +4,16 @@ package gangstate
 
 import "time"
 
-// Starvation says when places are kept for a gang that has no room now.
+// Starvation has the time from which places are kept for a gang that has no room now.
 type Starvation struct {
 	From time.Time // zero: never
 	Own  []string  // the nodes that were chosen for it, unless it has changed since
-	// Closed are the nodes of which nothing may be kept for it.
+	// Closed reports whether no places may be kept for it on a node.
 	Closed func(node string) bool
-	Why    string // why nothing is kept though the gang has waited for long; may be empty
+	Why    string // why no places are kept although the gang has waited for long; may be empty
 }
 
-// starving says of a gang when places are kept for it, as Holds.Starving does.
+// starving implements Holds.Starving.
 func (h *nodeHolds) starving(t *Turn) (s Starvation) {
 	x, now := h.queue.gangs[t.Gang.Key], h.clock.Now()
 	if x == nil || h.config.DrainAfter <= 0 || h.queue.incomplete(x) != "" || !x.turns.needed {
@@ -21,7 +21,7 @@ func (h *nodeHolds) starving(t *Turn) (s Starvation) {
 	}
 	complete, d := h.completed(x), h.drains[x.priority]
 	if d != nil && d.gang != x && !younger(d, complete, x) {
-		return s // it is tried again when what is kept for the other is open
+		return s // it is tried again when the other gang's places are open
 	}
 	if s.From = complete.Add(h.config.DrainAfter); s.From.Before(x.drainAt) {
 		s.From = x.drainAt
@@ -36,7 +36,8 @@ func (h *nodeHolds) starving(t *Turn) (s Starvation) {
 	return s
 }
 
-// barred has a gang's time begin later where nothing is kept for gangs of its namespace: zero if that is never.
+// barred postpones the start, or sets it to zero for never, if no places are kept for gangs of the
+// namespace now.
 func (h *nodeHolds) barred(namespace string, now time.Time, s *Starvation) {
 	switch open := h.holders.openUntil(namespace, now); {
 	case !h.config.drainsFor(namespace):
@@ -49,8 +50,9 @@ func (h *nodeHolds) barred(namespace string, now time.Time, s *Starvation) {
 	}
 }
 
-// takenFrom says of which nodes nothing may be kept for a gang: places are kept there for one of a
-// higher priority, or were kept in vain and are open for as long. What it returns needs no lock.
+// takenFrom returns a function that reports whether no places may be kept for a gang on a node, because
+// they are kept there for one of a higher priority, or were kept in vain and the node stays open for as
+// long. The function needs no lock.
 func (h *nodeHolds) takenFrom(x *gang, now time.Time) func(node string) bool {
 	taken := map[string]bool{}
 	for node := range h.nodes {
@@ -68,7 +70,7 @@ func (h *nodeHolds) takenFrom(x *gang, now time.Time) func(node string) bool {
 	return func(node string) bool { return taken[node] }
 }
 
-// keep keeps places for a gang, as Holds.Drain says.
+// keep implements Holds.Drain.
 func (h *nodeHolds) keep(t *Turn, n *Need) string {
 	x, now := h.queue.gangs[t.Gang.Key], h.clock.Now()
 	if !h.mayDrain(x, now) {
@@ -109,9 +111,8 @@ func (h *nodeHolds) mayDrain(x *gang, now time.Time) bool {
 	return h.config.drainsFor(x.key.Namespace) && h.holders.openUntil(x.key.Namespace, now).IsZero()
 }
 
-// mayKeep returns the nodes of which places may be kept for a gang: not those on which only pods of its own
-// namespace are in the way, unless a place is kept there for it already, and not those that are taken from
-// it.
+// mayKeep returns the nodes on which places may be kept for a gang: not those where only pods of its own
+// namespace are in the way, unless places are kept there for it already, and not those of takenFrom.
 func (h *nodeHolds) mayKeep(x *gang, n *Need, was *drain, now time.Time) map[string]bool {
 	nodes, taken := map[string]bool{}, h.takenFrom(x, now)
 	for _, p := range n.Places {
@@ -122,7 +123,7 @@ func (h *nodeHolds) mayKeep(x *gang, n *Need, was *drain, now time.Time) map[str
 	return nodes
 }
 
-// replace has a drain, which keeps places on some nodes of its need, take the place of all that it
+// replace puts a drain, which keeps places on some nodes of its need, in the place of all drains that it
 // displaces.
 func (h *nodeHolds) replace(d *drain, n *Need, nodes map[string]bool, was *drain) {
 	now := h.clock.Now()
@@ -137,7 +138,7 @@ func (h *nodeHolds) replace(d *drain, n *Need, nodes map[string]bool, was *drain
 			}
 		}
 		if namespace := o.gang.key.Namespace; namespace != d.gang.key.Namespace && !h.holds(namespace) {
-			delete(h.holders, namespace) // it was not its doing
+			delete(h.holders, namespace) // the namespace did not cause the end
 		}
 	}
 	h.drains[d.priority] = d

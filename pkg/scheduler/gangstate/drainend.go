@@ -8,7 +8,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// attemptFailed takes note that a gang had room and was not placed.
+// attemptFailed records that a gang had room and was not placed.
 func (h *nodeHolds) attemptFailed(x *gang) {
 	for _, d := range h.drains {
 		if d.gang != x {
@@ -21,13 +21,13 @@ func (h *nodeHolds) attemptFailed(x *gang) {
 	}
 }
 
-// endOf ends the drain of a gang that would not be placed by it.
+// endOf ends the drain of a gang that it would not get placed.
 func (h *nodeHolds) endOf(key gangrequest.Key) {
 	h.endDrains(h.clock.Now(), func(d *drain) outcome { return inVain.when(d.gang.key == key) })
 }
 
-// endInVain ends the drain of a gang that is not placed though it has room, and begins none for
-// as long as it waited for the first one.
+// endInVain ends the drain of a gang that is not placed although it has room, and allows none for as long
+// as it waited for the first one.
 func (h *nodeHolds) endInVain(x *gang) {
 	now := h.clock.Now()
 	h.endDrains(now, func(d *drain) outcome {
@@ -77,7 +77,7 @@ const (
 	inVain
 )
 
-// when is the outcome if that is so; else the drain goes on.
+// when returns the outcome if is is true; else the drain goes on.
 func (o outcome) when(is bool) outcome {
 	if is {
 		return o
@@ -85,7 +85,7 @@ func (o outcome) when(is bool) outcome {
 	return goesOn
 }
 
-// endDrains ends drains. Where nothing was kept in vain, something may be kept again at once.
+// endDrains ends drains. Places that were not kept in vain may be kept again at once.
 func (h *nodeHolds) endDrains(now time.Time, how func(*drain) outcome) {
 	ended := false
 	for priority, d := range h.drains {
@@ -109,7 +109,7 @@ func (h *nodeHolds) endDrains(now time.Time, how func(*drain) outcome) {
 	}
 }
 
-// endNode has nothing kept on a node for as long as something was; at once again where places may be kept
+// endNode keeps a node open for as long as places were kept there; not at all if places may be kept
 // without end.
 func (h *nodeHolds) endNode(node string, now time.Time) {
 	if h.config.DrainFor <= 0 {
@@ -119,7 +119,7 @@ func (h *nodeHolds) endNode(node string, now time.Time) {
 	h.nodes.end(node, now)
 }
 
-// endHolder takes note that a drain of a namespace has ended.
+// endHolder records that a drain of a namespace has ended.
 func (h *nodeHolds) endHolder(ended *drain, is outcome, now time.Time) {
 	namespace := ended.gang.key.Namespace
 	switch others := h.holds(namespace); {

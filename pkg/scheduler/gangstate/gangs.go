@@ -24,21 +24,21 @@ type Gangs struct {
 	*signals
 }
 
-// New returns Gangs without any.
+// New returns Gangs without any gang.
 func New(clk clock.PassiveClock, config Config, scheduler Scheduler) *Gangs {
 	s := newStepper(clk, config, scheduler)
 	return &Gangs{Attempts{s}, Holds{s}, Diagnosis{s}, s, s.queue.signals}
 }
 
-// Serve says that a profile's pods may be members. Call it before the first pod comes.
+// Serve registers a profile whose pods may be members. Call it before the first pod comes.
 func (g *Gangs) Serve(profile string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.queue.profiles[profile] = true
 }
 
-// ChangePod takes note of a pod that is there; old is what was told of it before, nil if nothing
-// was. Whoever is no member costs a look at a few keys, without a lock.
+// ChangePod records an existing pod; old is its earlier version, or nil. For a pod that is no member it
+// only compares a few keys, without a lock.
 func (g *Gangs) ChangePod(old, pod *v1.Pod) {
 	_, is := gangrequest.KeyOf(pod)
 	if old != nil && !is {
@@ -49,12 +49,12 @@ func (g *Gangs) ChangePod(old, pod *v1.Pod) {
 	}
 }
 
-// SetPod takes note of a pod that is there, and was perhaps a member of some gang.
+// SetPod records an existing pod, which may have been a member of another gang.
 func (g *Gangs) SetPod(pod *v1.Pod) {
 	key, ok := gangrequest.KeyOf(pod)
 	g.do(func() (*gang, effects) {
 		if was := g.queue.byPod[pod.UID]; was != nil && (!ok || was.key != key) {
-			return was, g.remove(was, pod.UID, "a member left the gang") // it comes again below
+			return was, g.remove(was, pod.UID, "a member left the gang") // it is added again below
 		}
 		return nil, effects{}
 	})
@@ -68,7 +68,7 @@ func (g *Gangs) SetPod(pod *v1.Pod) {
 	})
 }
 
-// DeletePod takes note of a pod that is no longer there, as it was told of last.
+// DeletePod records that a pod does not exist any more; pod is its last known version.
 func (g *Gangs) DeletePod(pod *v1.Pod) {
 	if _, is := gangrequest.KeyOf(pod); !is {
 		return
@@ -82,7 +82,7 @@ func (g *Gangs) DeletePod(pod *v1.Pod) {
 	})
 }
 
-// SetGroup takes note of a PodGroup.
+// SetGroup records a PodGroup.
 func (g *Gangs) SetGroup(group *schedulingv1alpha1.PodGroup) {
 	g.changeGroup(gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: group.Namespace, Name: group.Name}, group)
 }
@@ -94,7 +94,7 @@ func (g *Gangs) Groups() []*schedulingv1alpha1.PodGroup {
 	return slices.Collect(maps.Values(g.queue.groups))
 }
 
-// DeleteGroup takes note of a PodGroup that is no longer there.
+// DeleteGroup records that a PodGroup does not exist any more.
 func (g *Gangs) DeleteGroup(group *schedulingv1alpha1.PodGroup) {
 	g.changeGroup(gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: group.Namespace, Name: group.Name}, nil)
 }
@@ -113,23 +113,23 @@ func (g *Gangs) changeGroup(key gangrequest.Key, group *schedulingv1alpha1.PodGr
 	})
 }
 
-// SetEnded takes note of a pod that succeeded or failed. It counts in its gang as gangrequest
-// says, and stays known when SetPod and DeletePod say otherwise: kube-scheduler's informer drops
-// such a pod, and may be behind.
+// SetEnded records a pod that succeeded or failed. It is part of its gang according to gangrequest, and
+// stays known regardless of SetPod and DeletePod: kube-scheduler's informer drops such a pod, and may be
+// behind.
 func (g *Gangs) SetEnded(pod *v1.Pod) {
 	if key, ok := gangrequest.KeyOf(pod); ok {
 		g.changeEnded(key, func(pods map[types.UID]*v1.Pod) { pods[pod.UID] = pod })
 	}
 }
 
-// DeleteEnded takes note of a finished pod that is no longer there.
+// DeleteEnded records that a finished pod does not exist any more.
 func (g *Gangs) DeleteEnded(pod *v1.Pod) {
 	if key, ok := gangrequest.KeyOf(pod); ok {
 		g.changeEnded(key, func(pods map[types.UID]*v1.Pod) { delete(pods, pod.UID) })
 	}
 }
 
-// changeEnded has the gang read again, if it has other pods.
+// changeEnded applies a change of the finished pods, and has the gang read again if it has other pods.
 func (g *Gangs) changeEnded(key gangrequest.Key, change func(map[types.UID]*v1.Pod)) {
 	g.do(func() (*gang, effects) {
 		x := g.queue.changeEnded(key, change)
@@ -141,8 +141,8 @@ func (g *Gangs) changeEnded(key gangrequest.Key, change func(map[types.UID]*v1.P
 	})
 }
 
-// Gate says why a pod is kept out of the scheduling queue; "" if it is not. It is called
-// under the queue's lock.
+// Gate returns why a pod is kept out of the scheduling queue; "" if it is not. It is called under the
+// queue's lock.
 func (g *Gangs) Gate(pod *v1.Pod) string {
 	key, ok := gangrequest.KeyOf(pod)
 	if !ok {

@@ -9,13 +9,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// Holds is the part of Gangs that keeps places: until pods that were evicted for a gang are gone, and for a gang that
-// has waited for long.
+// Holds is the part of Gangs that keeps places: until pods that were evicted for a gang have ended, and
+// for a gang that has waited for long.
 type Holds struct{ *stepper }
 
-// Claim takes note that the entries of a turn's members are held until others are gone. It fails
-// if one of them is not to be placed any more; the caller ends the entries then. A member above the
-// minimum that was passed over since its plan failed has the next turn.
+// Claim records that the reservations of a turn's members are held until other pods have ended. It fails
+// if one of them need not be placed any more; the caller then ends the reservations. A member above the
+// minimum that was passed over since its plan failed is tried next.
 func (h Holds) Claim(t *Turn, c *Claim) (ok bool) {
 	h.do(func() (*gang, effects) {
 		x := h.queue.gangs[t.Gang.Key]
@@ -44,8 +44,8 @@ func (h Holds) Claim(t *Turn, c *Claim) (ok bool) {
 	return ok
 }
 
-// EndClaim ends what is held for a gang that waits for others to go. why, if not empty, is said
-// while the gang is not planned anew.
+// EndClaim ends the claim of a gang that waits for pods to end. why, if not empty, is reported until the
+// gang is planned again.
 func (h Holds) EndClaim(key gangrequest.Key, why string) {
 	h.do(func() (*gang, effects) {
 		x := h.queue.gangs[key]
@@ -60,7 +60,7 @@ func (h Holds) EndClaim(key gangrequest.Key, why string) {
 	})
 }
 
-// ClaimedNode is where a place is held for a member until others are gone; empty if none is.
+// ClaimedNode returns the node of a member's place in a claim; empty if there is none.
 func (h Holds) ClaimedNode(uid types.UID) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +70,7 @@ func (h Holds) ClaimedNode(uid types.UID) string {
 	return ""
 }
 
-// HoldsPlace reports whether a place is held for a member: until others are gone, or by an attempt that has not
+// HoldsPlace reports whether a place is held for a member, by a claim or by an attempt that has not
 // ended.
 func (h Holds) HoldsPlace(uid types.UID) bool {
 	h.mu.Lock()
@@ -79,8 +79,8 @@ func (h Holds) HoldsPlace(uid types.UID) bool {
 	return x != nil && (x.attempt.has(uid) || x.claimed(uid) != "")
 }
 
-// Yield takes back what is held for a gang that is not committed, because another one of a higher
-// priority needs it. It is planned anew.
+// Yield takes back the places held for a gang that is not committed, because another one of a higher
+// priority needs them. The gang is planned again.
 func (h Holds) Yield(key gangrequest.Key, why string) {
 	h.do(func() (*gang, effects) {
 		if x := h.queue.gangs[key]; x != nil {
@@ -90,8 +90,8 @@ func (h Holds) Yield(key gangrequest.Key, why string) {
 	})
 }
 
-// YieldPods is Yield for the gangs of some members. Of a committed gang only those members lose
-// their places that have not begun to use them.
+// YieldPods is Yield for the gangs of some members. In a committed gang, only those of the members that
+// have not begun to use their places lose them.
 func (h Holds) YieldPods(uids []types.UID, why string) {
 	seen := sets.New[gangrequest.Key]()
 	for _, uid := range uids {
@@ -106,7 +106,7 @@ func (h Holds) YieldPods(uids []types.UID, why string) {
 	}
 }
 
-// Expected are the pods that go for gangs, whether the API server has heard of it or not.
+// Expected returns the pods that end for gangs, whether or not the API server has received the evictions.
 func (h Holds) Expected() sets.Set[types.UID] {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,33 +121,32 @@ func (h Holds) Expected() sets.Set[types.UID] {
 	return out
 }
 
-// Starving says of a gang that has no room now when places are kept for it. Only members below the
-// minimum count, and none while places are kept for an older gang of its priority.
+// Starving returns when places are kept for a gang that has no room now: only for members below the
+// minimum, and not while places are kept for an older gang of its priority.
 func (h Holds) Starving(t *Turn) Starvation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.holds.starving(t)
 }
 
-// Drain keeps places for a gang that has waited for long, in place of those that were kept for it or
-// for a younger gang of its priority. An older one keeps its own. Nothing is kept where only pods of
-// the gang's own namespace are in the way, nor on more nodes than the shares allow. It returns what
-// to tell people.
+// Drain keeps places for a gang that has waited for long, in place of those kept for it or for a younger
+// gang of its priority. An older gang keeps its own. No places are kept where only pods of the gang's own
+// namespace are in the way, nor on more nodes than the shares allow. It returns the message for people.
 func (h Holds) Drain(t *Turn, n *Need) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.holds.keep(t, n)
 }
 
-// Draining is what to tell people of the places that are kept for a gang; "" if none are.
+// Draining returns the message about the places that are kept for a gang; "" if there are none.
 func (h Holds) Draining(t *Turn) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.holds.text(t.Gang.Key)
 }
 
-// NoDrain ends the drain of a gang that would not fit even if all others were gone, or asks for
-// what cannot be planned.
+// NoDrain ends the drain of a gang that would not fit even if all other pods were gone, or whose requests
+// cannot be planned.
 func (h Holds) NoDrain(t *Turn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/fabricview"
 )
 
-// wishesIn returns the wishes of a gang with the names that the fabric gives to its levels. If it does not
-// have one of them, the error says what to do.
+// wishesIn returns the topology request of a gang with the fabric's level names. If the fabric lacks one
+// of the levels, the error describes the remedy.
 func wishesIn(g *gangrequest.Gang, view *fabricview.View) (gangrequest.Wishes, error) {
 	var levels []gangrequest.Level
 	for _, wish := range []string{g.Wishes.Required, g.Wishes.Preferred, g.Wishes.SegmentLevel, g.Wishes.SpreadOver} {
@@ -28,8 +28,8 @@ func wishesIn(g *gangrequest.Gang, view *fabricview.View) (gangrequest.Wishes, e
 	return w, err
 }
 
-// LacksLabels says that nodes lack the labels of the levels that a gang must have, and what writes them; empty
-// if none does.
+// LacksLabels returns a message if nodes lack the labels of the levels that a gang requires, with the
+// program that writes them; empty if none is lacking.
 func LacksLabels(g *gangrequest.Gang, view *fabricview.View) string {
 	required := []string{g.Wishes.Required}
 	if g.Wishes.SegmentRequired {
@@ -47,8 +47,8 @@ func LacksLabels(g *gangrequest.Gang, view *fabricview.View) string {
 	return ""
 }
 
-// levelFault says what is wrong with the levels that a gang asks for; empty if nothing is, or if the fabric is
-// not read yet.
+// levelFault returns the fault in the levels that a gang requests; empty if there is none, or if the
+// fabric is not read yet.
 func levelFault(read *gangrequest.Gang, view *fabricview.View) string {
 	if view == nil || view.Tree.Len() == 0 {
 		return ""
@@ -59,7 +59,7 @@ func levelFault(read *gangrequest.Gang, view *fabricview.View) string {
 	return LacksLabels(read, view)
 }
 
-// levelCheck is what levelFault said of a gang as it was read, in one fabric.
+// levelCheck is the result of levelFault for a gang as read, in one fabric.
 type levelCheck struct {
 	read *gangrequest.Gang
 	view *fabricview.View

@@ -32,7 +32,7 @@ var (
 	registerOnce sync.Once
 )
 
-// RegisterMetrics registers everything for the process's one Gangs.
+// RegisterMetrics registers all metrics, for the process's one Gangs.
 func (d Diagnosis) RegisterMetrics() {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(attempts, rollBacks, rollBackEvictions)
@@ -40,7 +40,7 @@ func (d Diagnosis) RegisterMetrics() {
 	})
 }
 
-// collector reports the gangs when it is scraped.
+// collector is the metrics collector that reports the gangs when it is scraped.
 type collector struct {
 	metrics.BaseStableCollector
 	gangs          Diagnosis
@@ -105,12 +105,13 @@ func (d Diagnosis) states() map[string]int {
 	return states
 }
 
-// reduces are the estimated seconds of an all-reduce of each bound gang, as its placement has it.
+// reduces returns the estimated seconds of an all-reduce of each bound gang, from its placement
+// annotation.
 func (d Diagnosis) reduces() map[string]float64 {
 	out := map[string]float64{}
 	for gang, text := range d.placements() {
 		p, err := gangrequest.ParsePlacement(text)
-		if err != nil { // who wrote something else there has it for themselves
+		if err != nil { // another text that was written there is ignored
 			continue
 		}
 		if ms := float64(p.Estimate.Hierarchical); ms > 0 && !math.IsInf(ms, 1) {
@@ -120,7 +121,7 @@ func (d Diagnosis) reduces() map[string]float64 {
 	return out
 }
 
-// placements are what is written of bound gangs: on the PodGroup, or on a member.
+// placements returns the placement annotations of bound gangs: from the PodGroup, or a member.
 func (d Diagnosis) placements() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// NodesNear returns the nodes of the bound members of the gang that a pod wants to be near to,
-// though it is no member; nil if there are none, or it names no gang. Of gangs of one name it is
-// the first by source, as for members.
+// NodesNear returns the nodes of the bound members of the gang that a pod, which is no member, requests
+// to be near to; nil if there are none, or it names no gang. If several gangs have the name, it is the
+// first by source, as for members.
 func (g *Gangs) NodesNear(pod *v1.Pod) (nodes []string) {
 	keys, ok := gangrequest.NearOf(pod)
 	if !ok {
@@ -33,9 +33,9 @@ func (g *Gangs) NodesNear(pod *v1.Pod) (nodes []string) {
 	return nil
 }
 
-// Near returns the nodes with room for a pod in the smallest domains that have a gang's nodes and
-// such a node: a node is the smallest if all of the gang are on one. It is nil if only the whole
-// cluster has room. The question needs no turn.
+// Near returns the nodes with room for a pod in the smallest domains that have a gang's nodes and such a
+// node: a node is the smallest if all of the gang are on one. It is nil if only the whole cluster has
+// room. The question needs no turn.
 func (p *Planner) Near(q *Question, pod *v1.Pod, nodes []string) (near []string, err error) {
 	p.plans++
 	defer p.forget()

@@ -17,37 +17,37 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// Need is where a gang without room would go if all others were gone, and what it needs there.
+// Need has the places that a gang without room would get if all other pods were gone.
 type Need struct {
 	Where   string                  // the smallest domain with all of its nodes
 	Planned []string                // its nodes, by name
-	Places  []*Place                // those where members ask for devices, by name
-	Have    map[v1.ResourceName]int // how many nodes have such devices
+	Places  []*Place                // those where members request devices, by name
+	Have    map[v1.ResourceName]int // number of nodes with such devices
 }
 
-// Place is what members need of a node.
+// Place has the needs of members on a node.
 type Place struct {
 	Node    string
-	Device  v1.ResourceName // the first one's: what nodes are counted by
+	Device  v1.ResourceName // the first device, by which nodes are counted
 	Devices map[v1.ResourceName]bool
 	Amounts map[v1.ResourceName]int64 // in the units of candidates.Kept
-	Lacks   []v1.ResourceName         // of which less is free
+	Lacks   []v1.ResourceName         // resources of which too little is free
 	Way     Way
-	InWay   string // a pod of the gang's own namespace, if these are in the way
+	InWay   string // a pod of the gang's own namespace, if such pods are in the way
 }
 
-// Way is who keeps members from a node.
+// Way is which pods keep members from a node.
 type Way uint8
 
-// Nobody does if there is room. Own are only pods of the gang's own namespace.
+// Nobody means that there is room. Own means that only pods of the gang's own namespace are in the way.
 const (
 	Nobody Way = iota
 	Others
 	Own
 )
 
-// useless reports whether nothing is to be kept, and why. What has begun goes on when others are out of
-// the way: else those who come next are.
+// useless reports whether no places need be kept, and why. A drain that has begun goes on after other
+// pods have left: otherwise the next ones would be in the way.
 func (n *Need) useless(begun bool) (why string, is bool) {
 	if len(n.Places) == 0 {
 		return "no places are kept for it, since it asks for no devices", true
@@ -71,7 +71,7 @@ func (n *Need) useless(begun bool) (why string, is bool) {
 	return "", true
 }
 
-// lacked is what lacks beside devices now, and lacked before.
+// lacked returns the resources beside devices that are short now or were before.
 func (n *Need) lacked(before []v1.ResourceName) []v1.ResourceName {
 	all := slices.Clone(before)
 	for _, p := range n.Places {
@@ -89,9 +89,9 @@ func (n *Need) lacked(before []v1.ResourceName) []v1.ResourceName {
 }
 
 // Need chooses where to keep places for a gang that has no room: on its own nodes if it still fits there
-// once all others are gone, else where it fits then, and of equal places that of which the most is free
-// now. What other plugins refuse on its own nodes may be due to those who are there still. The error is
-// that of Plan.
+// once all other pods are gone, else where it fits then, preferring among equal places the one with the
+// most free now. Refusals of other plugins on its own nodes are ignored, as pods still there may cause
+// them. The error is that of Plan.
 func (p *Planner) Need(q *Question, own []string) (*Need, error) {
 	if !asksForDevices(q) {
 		return &Need{}, nil
@@ -114,12 +114,12 @@ func (p *Planner) Need(q *Question, own []string) (*Need, error) {
 func asksForDevices(q *Question) bool {
 	return slices.ContainsFunc(q.Turn.Pods, func(pod *v1.Pod) bool {
 		d, err := q.Demand(pod)
-		return err != nil || d.HasGPUs() // Plan says what is wrong
+		return err != nil || d.HasGPUs() // Plan returns the error
 	})
 }
 
-// RefusedThere reports whether there is room on the nodes that were chosen for a gang that has no room, now:
-// it is other plugins that refuse them.
+// RefusedThere reports whether the nodes that were chosen for a gang without room have room now, so that
+// only other plugins refuse them.
 func (p *Planner) RefusedThere(q *Question, own []string) bool {
 	now := *q
 	if len(q.Turn.Refused) == 0 {
@@ -130,7 +130,7 @@ func (p *Planner) RefusedThere(q *Question, own []string) bool {
 	return err == nil
 }
 
-// planOn plans on some nodes only, whatever other plugins refused.
+// planOn plans on some nodes only, ignoring the refusals of other plugins.
 func (p *Planner) planOn(q *Question, nodes []string) (*Answer, error) {
 	q.Unrefused, q.Closed = true, func(node string) bool { return !slices.Contains(nodes, node) }
 	return p.Plan(q)
@@ -142,7 +142,7 @@ type members struct {
 	count int
 }
 
-// needOf is what the answer of an empty cluster needs, and who is in the way.
+// needOf returns the needs of the answer of an empty cluster, and which pods are in the way.
 func (p *Planner) needOf(q *Question, a *Answer) *Need {
 	n, on := &Need{Have: map[v1.ResourceName]int{}}, map[string][]members{}
 	for i := range a.Members {
@@ -176,8 +176,8 @@ func (p *Planner) needOf(q *Question, a *Answer) *Need {
 	return n
 }
 
-// newPlace sums up what members ask for. Where it matters which devices they get, all of the node are
-// needed: nobody knows which ones the others would leave.
+// newPlace sums up the requests of members. If it matters which devices they get, all devices of the node
+// are needed: it is unknown which ones the other pods would leave.
 func (p *Planner) newPlace(info fwk.NodeInfo, on []members) *Place {
 	place := sumOf(info.Node().Name, on)
 	have := info.GetAllocatable().GetScalarResources()
@@ -189,8 +189,8 @@ func (p *Planner) newPlace(info fwk.NodeInfo, on []members) *Place {
 	return place
 }
 
-// matters reports whether members need more than a number of devices: demands are made of these, or
-// some of the node's are broken or degraded.
+// matters reports whether members need more than a number of devices: they have demands on them, or some
+// of the node's devices are broken or degraded.
 func (p *Planner) matters(info fwk.NodeInfo, name v1.ResourceName, on []members) bool {
 	if node := p.supplier.Node(info.Node().Name); node != nil {
 		if accel := node.Accel(string(name)); accel != nil && int64((accel.Healthy&^accel.Degraded).Len()) < info.GetAllocatable().GetScalarResources()[name] {
@@ -223,7 +223,7 @@ func sumOf(node string, on []members) *Place {
 	return p
 }
 
-// judge says who is in the way.
+// judge finds which pods are in the way.
 func (p *Planner) judge(q *Question, place *Place, info fwk.NodeInfo, on []members) {
 	place.Lacks = lacksOf(info, on)
 	if len(place.Lacks) == 0 && p.fitOn(q, info, on, nil) {
@@ -243,7 +243,7 @@ func (p *Planner) judge(q *Question, place *Place, info fwk.NodeInfo, on []membe
 	}
 }
 
-// lacksOf is what members ask of a node that has less free.
+// lacksOf returns the requested resources of members of which the node has too little free.
 func lacksOf(info fwk.NodeInfo, on []members) (names []v1.ResourceName) {
 	need := map[v1.ResourceName]int64{}
 	for _, m := range on {
@@ -259,7 +259,7 @@ func lacksOf(info fwk.NodeInfo, on []members) (names []v1.ResourceName) {
 	return names
 }
 
-// fitOn reports whether a node takes the members of each shape, without some pods that are gone.
+// fitOn reports whether a node takes the members of each shape, without the pods of gone.
 func (p *Planner) fitOn(q *Question, info fwk.NodeInfo, on []members, gone sets.Set[types.UID]) bool {
 	return !slices.ContainsFunc(on, func(m members) bool {
 		s := m.shape
@@ -271,7 +271,7 @@ func (p *Planner) fitOn(q *Question, info fwk.NodeInfo, on []members, gone sets.
 	})
 }
 
-// freeFor is how much of what a demand is about is free on a node.
+// freeFor returns how much of a demand's first device, or CPU, is free on a node.
 func freeFor(d *placement.Demand, info fwk.NodeInfo) int64 {
 	if !d.HasGPUs() {
 		return info.GetAllocatable().GetMilliCPU() - info.GetRequested().GetMilliCPU()

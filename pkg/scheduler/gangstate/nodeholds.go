@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// nodeHolds is what is kept on nodes for gangs that have waited for long, and what was kept in vain. It has no lock:
-// Gangs.mu is held whenever it is used.
+// nodeHolds has the places kept on nodes for gangs that have waited for long, and the times in which they
+// were kept in vain. It has no lock: the caller holds Gangs.mu.
 type nodeHolds struct {
 	clock   clock.PassiveClock
 	config  Config
@@ -32,7 +32,7 @@ func newNodeHolds(clk clock.PassiveClock, config Config, cluster Cluster, q *que
 	return &nodeHolds{clock: clk, config: config, cluster: cluster, queue: q, drains: map[int32]*drain{}, nodes: spans{}, holders: spans{}}
 }
 
-// holds reports whether something is kept for a gang of the namespace.
+// holds reports whether places are kept for a gang of the namespace.
 func (h *nodeHolds) holds(namespace string) bool {
 	for _, d := range h.drains {
 		if d.gang.key.Namespace == namespace {
@@ -42,7 +42,7 @@ func (h *nodeHolds) holds(namespace string) bool {
 	return false
 }
 
-// text is what the members of a gang say of the places that are kept for it; "" if none are.
+// text returns the message about the places kept for a gang; "" if there are none.
 func (h *nodeHolds) text(key gangrequest.Key) string {
 	for _, d := range h.drains {
 		if d.gang.key == key {
@@ -52,7 +52,7 @@ func (h *nodeHolds) text(key gangrequest.Key) string {
 	return ""
 }
 
-// publishKept keeps the places of all drains, but for what their gangs hold there, and nothing else.
+// publishKept publishes the places of all drains, without those that their gangs hold, and no others.
 func (h *nodeHolds) publishKept() {
 	nodes := map[string][]*candidates.Kept{}
 	for _, d := range h.drains {
@@ -64,15 +64,15 @@ func (h *nodeHolds) publishKept() {
 	h.cluster.Keep(nodes)
 }
 
-// publish keeps the places of all drains and no others. The lock is held, so that what is kept last is
-// what the last drain says.
+// publish publishes the places of all drains and no others. The lock is held, so that the last published
+// places are those of the last drain.
 func (h *nodeHolds) publish() {
 	h.publishKept()
 	h.queue.Changed() // some may be open to gangs that wait
 }
 
-// showHeld publishes what is kept for a gang again if it holds other places than before. It is called before
-// places are released.
+// showHeld publishes the kept places again if the gang holds other places than before. It is called
+// before places are released.
 func (h *nodeHolds) showHeld(x *gang) {
 	for _, d := range h.drains {
 		if d.gang == x && d.shown != x.holding() {
@@ -82,9 +82,9 @@ func (h *nodeHolds) showHeld(x *gang) {
 	}
 }
 
-// completed is when the last of the members that are to be placed came, by what the API server
-// says: a scheduler that begins to lead goes on where the last one was. A scheduling gate that
-// was taken away after that counts as far as this process saw it. The gang is complete.
+// completed returns when the last of the members to be placed was created, according to the API server,
+// so that a new leader goes on where the last one was. A scheduling gate that was removed later is
+// considered only if this process saw the removal. The gang is complete.
 func (h *nodeHolds) completed(x *gang) time.Time {
 	last := x.ungated
 	later := func(t time.Time) {
@@ -101,15 +101,15 @@ func (h *nodeHolds) completed(x *gang) time.Time {
 	if last.IsZero() {
 		last = x.ready
 	}
-	// A replacement of one of its members does not make a gang younger for which places are kept.
+	// The replacement of a member does not make a gang younger for which places are kept.
 	if d := h.drains[x.priority]; d != nil && d.gang == x && x.read.Minimum <= d.minimum && d.complete.Before(last) {
 		return d.complete
 	}
 	return last
 }
 
-// overShare says that a gang needs places on more nodes than are kept for gangs of one namespace, or of
-// all; "" if it does not. nodes are those on which it would have some now.
+// overShare returns a message if a gang needs places on more nodes than may be kept for gangs of one
+// namespace, or for all; "" if it does not. nodes are those on which places would be kept now.
 func (h *nodeHolds) overShare(x *gang, n *Need, nodes map[string]bool) string {
 	needs := map[v1.ResourceName]int{}
 	for _, p := range n.Places {
@@ -149,27 +149,27 @@ func (h *nodeHolds) overShare(x *gang, n *Need, nodes map[string]bool) string {
 	return ""
 }
 
-// shareOf is how many nodes a share of them is: one at least.
+// shareOf returns the number of nodes in a share of them: at least one.
 func shareOf(nodes int, percent int32) int { return max(1, nodes*int(percent)/100) }
 
-// spans say of nodes, or of namespaces, since when places are kept there, or for them, without a break;
-// and of those for which that ended in vain until when nothing is kept.
+// spans has for each node, or namespace, since when places are kept there, or for it, without a break;
+// and if that ended in vain, until when none are kept.
 type spans map[string]span
 
-// span is a time in which something is kept, or after which nothing is.
+// span is a time in which places are kept, or after which none are.
 type span struct {
 	since time.Time // when it began
-	until time.Time // when something may be kept again; zero while something is kept
+	until time.Time // when places may be kept again; zero while they are kept
 }
 
-// begin takes note that something is kept from now on, unless it is already.
+// begin records that places are kept from now on, unless they are already.
 func (s spans) begin(name string, now time.Time) {
 	if x, ok := s[name]; !ok || !x.until.IsZero() {
 		s[name] = span{since: now}
 	}
 }
 
-// end takes note that what was kept was kept in vain: for as long as that was, nothing is kept.
+// end records that places were kept in vain: for as long as they were, none are kept.
 func (s spans) end(name string, now time.Time) {
 	if x, ok := s[name]; ok && x.until.IsZero() {
 		x.until = now.Add(now.Sub(x.since))
@@ -177,7 +177,7 @@ func (s spans) end(name string, now time.Time) {
 	}
 }
 
-// since is when something began to be kept; now if nothing is.
+// since returns when places began to be kept; now if none are.
 func (s spans) since(name string, now time.Time) time.Time {
 	if x, ok := s[name]; ok && x.until.IsZero() {
 		return x.since
@@ -185,7 +185,7 @@ func (s spans) since(name string, now time.Time) time.Time {
 	return now
 }
 
-// openUntil is when something may be kept again; zero if it may be now.
+// openUntil returns when places may be kept again; zero if they may be now.
 func (s spans) openUntil(name string, now time.Time) time.Time {
 	if x, ok := s[name]; ok && x.until.After(now) {
 		return x.until

@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// Nodes are the nodes of the gang, each where its first rank is.
+// Nodes returns the nodes of the gang, in the order of their first ranks.
 func (a *Answer) Nodes() []string {
 	var names []string
 	seen := map[int]bool{}
@@ -24,7 +24,7 @@ func (a *Answer) Nodes() []string {
 	return names
 }
 
-// Placement says how good the plan is, for people.
+// Placement returns the quality of the plan, for people.
 func (a *Answer) Placement(node func(name string) *usage.Node) *gangrequest.Placement {
 	plan, tree := a.Plan, a.tree
 	p := &gangrequest.Placement{
@@ -47,7 +47,7 @@ func (a *Answer) Placement(node func(name string) *usage.Node) *gangrequest.Plac
 	return p
 }
 
-// estimate leaves out what members that were bound before have in their nodes.
+// estimate computes the estimate without the devices of members that were bound before.
 func (a *Answer) estimate(node func(name string) *usage.Node) gangrequest.Estimate {
 	together := map[int]nvtopo.Mask{}
 	for rank, n := range a.Plan.Nodes {

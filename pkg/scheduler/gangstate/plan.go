@@ -20,7 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/fabricview"
 )
 
-// Supplier says what nodes have for members; nodestate's State does.
+// Supplier provides the free capacity of nodes for members; nodestate's State does.
 type Supplier interface {
 	Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter) fabric.Supply
 	EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.SlotCounter, used nvtopo.Mask, placed []nodestate.Placed, stay sets.Set[types.UID]) fabric.Supply
@@ -28,22 +28,22 @@ type Supplier interface {
 		used nvtopo.Mask, placed []nodestate.Placed, gone sets.Set[types.UID]) fabric.Supply
 	ReservedBeside(info fwk.NodeInfo, name v1.ResourceName, gone sets.Set[types.UID]) int64
 	Stamper(nodes []string) *nodestate.Stamper
-	Node(name string) *usage.Node // what is known of its GPUs; nil if nothing is
+	Node(name string) *usage.Node // the known state of its GPUs; nil if unknown
 }
 
 // maxShapes is how many shapes' supplies are remembered.
 const maxShapes = 32
 
-// Planner finds places for gangs. It is for one goroutine: cycles come one after the other.
+// Planner finds places for gangs. It must be used by one goroutine only: cycles come one after the other.
 type Planner struct {
 	supplier Supplier
 	slotter  *placement.SlotCounter
 	plans    uint64
 	shapes   map[string]*supplies
-	view     *fabricview.View // whose nodes stamper knows
+	view     *fabricview.View // the view whose nodes stamper knows
 	stamper  *nodestate.Stamper
 	located  located
-	failed   *build // the last plan, if it was about now and found no room; for Short
+	failed   *build // the last plan, if it was for the present and found no room; for Short
 }
 
 // NewPlanner returns a Planner that remembers nothing yet.
@@ -51,41 +51,41 @@ func NewPlanner(s Supplier) *Planner {
 	return &Planner{supplier: s, slotter: placement.NewSlotCounter(), shapes: map[string]*supplies{}}
 }
 
-// Question is what a plan is made from.
+// Question has the inputs of a plan.
 type Question struct {
 	Turn      *Turn
 	View      *fabricview.View
 	Nodes     []fwk.NodeInfo
 	Snapshot  fwk.NodeInfoLister
 	Demand    func(*v1.Pod) (*placement.Demand, error)
-	Empty     bool // as if nobody else used anything: the gang's own members keep what they have
-	Unrefused bool // what other plugins refused does not count
-	// AnyModel: the members get GPUs of any model, whatever those have that run; those of a gang of
-	// which none runs get one model, whatever was promised.
+	Empty     bool // as if no other pods used anything: the gang's own members keep their devices
+	Unrefused bool // the refusals of other plugins are ignored
+	// AnyModel: the members get GPUs of any model, independent of running members; those of a gang without
+	// running members get one model, independent of a promise.
 	AnyModel bool
-	// Freest prefers the nodes with the most that is free now, of plans that are equal in level,
-	// domains, bands and segments.
+	// Freest prefers the nodes with the most free now, among plans that are equal in level, domains, bands
+	// and segments.
 	Freest bool
 	Closed func(node string) bool // nodes that these members do not get; nil: none
-	// Kept is what of nodes is kept from these members, by node; see Turn.KeptOut.
+	// Kept are the places kept from these members, by node; see Turn.KeptOut.
 	Kept map[string][]*candidates.Kept
-	// Volumes says where the bound volumes of a pod can be used; nil: nobody knows of any.
+	// Volumes returns where the bound volumes of a pod can be used; nil: none are known.
 	Volumes func(*v1.Pod) []*v1.NodeSelector
-	// Cleared, if not nil, says what of a node does not count; nil for all others. Ahead: what
-	// is about to be released does not count either.
+	// Cleared, if not nil, returns the pods of a node that are ignored; nil for all other nodes. Ahead:
+	// devices that are about to be released are ignored, too.
 	Cleared func(node string) *Cleared
 	Ahead   bool
 }
 
-// Cleared is a node on which some pods or reservations do not count.
+// Cleared is a node on which some pods or reservations are ignored.
 type Cleared struct {
 	Info fwk.NodeInfo        // a copy without these pods
-	Gone sets.Set[types.UID] // they, and others whose reservations do not count
+	Gone sets.Set[types.UID] // they, and others whose reservations are ignored
 
-	supplies map[string]fabric.Supply // by shape, as far as it was asked
+	supplies map[string]fabric.Supply // by shape, as far as computed
 }
 
-// Answer is where the members of a turn go.
+// Answer has the places of the members of a turn.
 type Answer struct {
 	Plan    *fabric.Plan
 	Members []nodestate.GangMember // of Turn.Pods, in their order
@@ -94,12 +94,12 @@ type Answer struct {
 
 	shapes       []*shape // of Members
 	tree         *fabric.Tree
-	resource     string  // whose devices the members get
+	resource     string  // the resource whose devices the members get
 	messageBytes float64 // of the all-reduce that is estimated
 }
 
-// Plan finds places. The error is a *fabric.UnplaceableError if there is no room now; any other
-// says what is wrong with the gang.
+// Plan finds places. The error is a *fabric.UnplaceableError if there is no room now; any other describes
+// a fault of the gang.
 func (p *Planner) Plan(q *Question) (*Answer, error) {
 	p.plans++
 	p.failed = nil
@@ -125,7 +125,7 @@ func (p *Planner) Plan(q *Question) (*Answer, error) {
 	return b.answer(plan), nil
 }
 
-// Depth is the depth of the plan's level; the deeper, the nearer its members are.
+// Depth returns the depth of the plan's level; the deeper, the nearer its members are.
 func (a *Answer) Depth() int {
 	depth, _ := a.tree.DepthOf(a.Plan.Level)
 	return depth
@@ -134,7 +134,7 @@ func (a *Answer) Depth() int {
 // BetterThan reports whether the answer of an empty cluster is worth waiting for.
 func (a *Answer) BetterThan(now *Answer) bool { return a.tree.Better(a.Plan, now.Plan) }
 
-// forget drops the supplies that were not asked for longest.
+// forget drops the supplies that were not used for longest.
 func (p *Planner) forget() {
 	for len(p.shapes) > maxShapes {
 		oldest, at := "", p.plans+1
@@ -147,22 +147,22 @@ func (p *Planner) forget() {
 	}
 }
 
-// build is one plan on its way.
+// build is the state of computing one plan.
 type build struct {
 	p        *Planner
 	q        *Question
 	tree     *fabric.Tree
-	gang     placement.Gang    // what bound members ask is there if others are to be placed
-	ranks    []int             // of gang.Members, in the gang: a plan leaves out who is not to be placed yet
+	gang     placement.Gang    // the requests of bound members are present if others are to be placed
+	ranks    []int             // of gang.Members, in the gang: a plan leaves out members that are not to be placed yet
 	shapes   []*shape          // of gang.Shapes
-	supplies [][]fabric.Supply // by shape, as far as it was asked about, and node of the tree
+	supplies [][]fabric.Supply // by shape, as far as computed, and node of the tree
 	refused  map[string]bool   // the keys under which nodes were refused
 	infos    []fwk.NodeInfo    // by node of the tree
 	cleared  []*Cleared        // by node of the tree; nil unless the question has some
-	bound    map[int][]*v1.Pod // by node of the tree; those that are there on an empty cluster, too
+	bound    map[int][]*v1.Pod // by node of the tree; those present on an empty cluster, too
 }
 
-// members lists those that are bound and those to be placed, by their ranks.
+// members lists the bound members and those to be placed, by their ranks.
 func (b *build) members() error {
 	b.refused = make(map[string]bool, len(b.q.Turn.Refused))
 	for refusal := range b.q.Turn.Refused {
@@ -259,7 +259,7 @@ func (b *build) answer(plan *fabric.Plan) *Answer {
 	return a
 }
 
-// gpusOf is how many GPUs a member asks for.
+// gpusOf returns how many GPUs a member requests.
 func gpusOf(d *placement.Demand) int {
 	if !d.HasGPUs() || len(d.Resources) == 0 {
 		return 0

@@ -21,31 +21,31 @@ import (
 // maxPlans bounds the plans of one search for victims. A plan takes some milliseconds.
 const maxPlans = 256
 
-// Field is what a preempting gang finds.
+// Field has the inputs of a preemption for a gang.
 type Field struct {
 	Others  []Other
 	Budgets *eviction.Budgets
-	Goes    func(*v1.Pod) bool // it goes anyway, and soon enough
-	Never   bool               // nobody may be evicted: it is only asked what goes anyway
+	Goes    func(*v1.Pod) bool // it ends anyway, and soon enough
+	Never   bool               // no pod may be evicted: only pods that end anyway are considered
 }
 
-// Eviction is what has to go for a gang, and where it goes then.
+// Eviction has the pods that must end for a gang, and its places then.
 type Eviction struct {
 	Answer  *Answer
 	Victims []*v1.Pod               // to be evicted
-	Ends    []gangrequest.Key       // whose held places are to be taken back
-	Awaited []*v1.Pod               // on the answer's nodes, that go anyway
+	Ends    []gangrequest.Key       // gangs whose held places are to be taken back
+	Awaited []*v1.Pod               // on the answer's nodes, that end anyway
 	Leaves  []Located               // all of these, and the members whose places are taken back
-	Infos   map[string]fwk.NodeInfo // of the answer's nodes, without those that go
-	Gone    sets.Set[types.UID]     // all who go, and the members whose places are taken back
+	Infos   map[string]fwk.NodeInfo // of the answer's nodes, without the pods that end
+	Gone    sets.Set[types.UID]     // all pods that end, and the members whose places are taken back
 }
 
-// Preempt finds who has to go for a gang that has no room: pods, gangs, members of gangs above
-// their minimum, and places that are held for gangs, all of lower priority. First it is planned as
-// if all of them were gone; without a plan nobody goes. Then each comes back, the dearest
-// first, without whom there is a plan that is as good in level, domains and band. Nobody is
-// evicted if what goes anyway suffices. The error says why there is no plan; without one and
-// without an Eviction there is nobody who could go.
+// Preempt finds the victims for a gang that has no room: pods, gangs, members of gangs above their
+// minimum, and places that are held for gangs, all of lower priority. First it plans as if all of them
+// were gone; without a plan there are no victims. Then each is spared, the dearest first, if there is
+// still a plan that is as good in level, domains and band. No pod is evicted if those that end anyway
+// suffice. The error is why there is no plan; without one and without an Eviction there are no possible
+// victims.
 func (p *Planner) Preempt(q *Question, f *Field) (*Eviction, error) {
 	s := &search{p: p, q: q, cleared: map[string]*Cleared{}}
 	s.collect(f)
@@ -67,14 +67,14 @@ type search struct {
 	p       *Planner
 	q       *Question
 	units   units
-	infos   map[string]fwk.NodeInfo // by name; nil until somebody asks
-	cleared map[string]*Cleared     // by node and who is gone there
+	infos   map[string]fwk.NodeInfo // by name; nil until first used
+	cleared map[string]*Cleared     // by node and the units gone there
 	best    *Answer                 // with all units gone
 	last    *Answer                 // the last plan that was good enough
-	err     error                   // of the last plan that was none
+	err     error                   // of the last plan that failed
 }
 
-// collect looks at all nodes.
+// collect reads all nodes.
 func (s *search) collect(f *Field) {
 	s.units = units{
 		on: map[string][]int{}, leaving: map[string][]*v1.Pod{}, going: map[types.UID]bool{}, budgets: f.Budgets,
@@ -100,7 +100,7 @@ func (s *search) collect(f *Field) {
 	}
 }
 
-// plan plans with some units gone. A plan that is worse than the best one is none.
+// plan plans with some units gone. A plan that is worse than the best one is rejected.
 func (s *search) plan(gone []bool) (eviction.Plan, bool) {
 	q := *s.q
 	q.Ahead = true
@@ -126,7 +126,7 @@ func (s *search) plan(gone []bool) (eviction.Plan, bool) {
 	return planned{s, used}, true
 }
 
-// resource is the one whose devices the gang asks for; empty if it asks for none.
+// resource returns the resource whose devices the gang requests; empty if it requests none.
 func (s *search) resource() v1.ResourceName {
 	for _, pod := range s.q.Turn.Pods {
 		if d, err := s.q.Demand(pod); err == nil && gpusOf(d) > 0 {
@@ -139,15 +139,15 @@ func (s *search) resource() v1.ResourceName {
 // planned is a plan of a search.
 type planned struct {
 	s    *search
-	used sets.Set[string] // the nodes of the members that are placed
+	used sets.Set[string] // the nodes of the placed members
 }
 
-// Uses reports whether the unit has something on a node that the plan uses.
+// Uses reports whether the unit has a member on a node that the plan uses.
 func (p planned) Uses(unit int) bool {
 	return slices.ContainsFunc(p.s.units.what[unit].members, func(l Located) bool { return p.used.Has(l.Node) })
 }
 
-// clear takes off a node what goes anyway, and the units that are gone; nil if that is nothing.
+// clear removes from a node the pods that end anyway, and the units that are gone; nil if there are none.
 func (s *search) clear(node string, gone []bool) *Cleared {
 	if len(s.units.on[node])+len(s.units.leaving[node]) == 0 { // as of most nodes
 		return nil
@@ -179,7 +179,7 @@ func (s *search) clear(node string, gone []bool) *Cleared {
 	return c
 }
 
-// info is a node of the question.
+// info returns a node of the question.
 func (s *search) info(node string) fwk.NodeInfo {
 	if s.infos == nil {
 		s.infos = make(map[string]fwk.NodeInfo, len(s.q.Nodes))
@@ -192,7 +192,7 @@ func (s *search) info(node string) fwk.NodeInfo {
 	return s.infos[node]
 }
 
-// remove takes a pod off the node. One that only has its place there is on no list of pods.
+// remove removes a pod from the node. A pod that only has its place there is on no list of pods.
 func (c *Cleared) remove(pod *v1.Pod) {
 	c.Gone.Insert(pod.UID)
 	for _, pi := range c.Info.GetPods() {
@@ -205,7 +205,7 @@ func (c *Cleared) remove(pod *v1.Pod) {
 	}
 }
 
-// eviction is what the last plan needs gone.
+// eviction returns the pods that must end for the last plan.
 func (s *search) eviction(victims []int) *Eviction {
 	gone := make([]bool, len(s.units.list))
 	e := &Eviction{Answer: s.last, Infos: map[string]fwk.NodeInfo{}, Gone: sets.New[types.UID]()}
@@ -244,7 +244,7 @@ func (s *search) eviction(victims []int) *Eviction {
 	return e
 }
 
-// worse reports whether an answer is worse than another in what victims are chosen for: the time of
+// worse reports whether an answer is worse than another in the criteria for choosing victims: the time of
 // an all-reduce, if it is known; level, domains and worst band.
 func (a *Answer) worse(o *Answer, spread bool) bool {
 	mine, theirs, band := counts(a.Plan.Domains), counts(o.Plan.Domains), cmp.Compare(a.Plan.Band, o.Plan.Band)
@@ -257,7 +257,7 @@ func (a *Answer) worse(o *Answer, spread bool) bool {
 	return cmp.Or(cmp.Compare(o.Depth(), a.Depth()), fabric.CompareDomains(mine, theirs), band) > 0
 }
 
-// counts is how many domains there are of each level.
+// counts returns the number of domains of each level.
 func counts(domains [][]int) []int {
 	out := make([]int, len(domains))
 	for i := range domains {

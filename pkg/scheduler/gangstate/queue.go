@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// turnAfter is after how long another member is elected, and queuedTurnAfter if the one before
-	// is in the queue: that may be long, and whoever comes earlier would wait for this one.
+	// turnAfter is the time after which another member is elected, and queuedTurnAfter the time if the one
+	// before is in the queue: that may be long, and a member that comes earlier would wait for this one.
 	turnAfter       = time.Second
 	queuedTurnAfter = 30 * time.Second
 )
 
-// queue is all gangs: which members came, in what order gangs and members are tried, and whose turn it is.
-// It has no lock: Gangs.mu is held whenever it is used.
+// queue has all gangs: which members came, in which order gangs and members are tried, and which member
+// is elected. It has no lock: the caller holds Gangs.mu.
 type queue struct {
 	*signals
 	clock    clock.PassiveClock
@@ -33,9 +33,9 @@ type queue struct {
 
 	gangs    map[gangrequest.Key]*gang
 	byPod    map[types.UID]*gang
-	arrivals uint64                                           // members that came
+	arrivals uint64                                           // number of members that came
 	groups   map[gangrequest.Key]*schedulingv1alpha1.PodGroup // with or without pods
-	ended    map[gangrequest.Key]map[types.UID]*v1.Pod        // finished pods, whether the gang has others or not
+	ended    map[gangrequest.Key]map[types.UID]*v1.Pod        // finished pods, whether or not the gang has others
 }
 
 func newQueue(clk clock.PassiveClock, cluster Cluster) *queue {
@@ -45,7 +45,7 @@ func newQueue(clk clock.PassiveClock, cluster Cluster) *queue {
 	}
 }
 
-// ensure returns the gang of a name, which may be new.
+// ensure returns the gang with a key and makes it if necessary.
 func (q *queue) ensure(key gangrequest.Key) *gang {
 	x := q.gangs[key]
 	if x == nil {
@@ -58,7 +58,7 @@ func (q *queue) ensure(key gangrequest.Key) *gang {
 	return x
 }
 
-// put takes note of a member as it is now, and returns how it was; nil if it has just come.
+// put records a member, and returns its earlier version; nil if it is new.
 func (q *queue) put(x *gang, pod *v1.Pod) (old *v1.Pod) {
 	old = x.pods[pod.UID]
 	if old == nil {
@@ -75,7 +75,7 @@ func (q *queue) put(x *gang, pod *v1.Pod) (old *v1.Pod) {
 		x.ungated = q.clock.Now()
 	}
 	if old != nil && changed(old, pod) {
-		x.counted = 0 // it may say another number
+		x.counted = 0 // it may have another number
 	}
 	return old
 }
@@ -86,12 +86,12 @@ func (q *queue) drop(x *gang, uid types.UID) {
 	delete(x.came, uid)
 	delete(x.told.pods, uid)
 	delete(q.byPod, uid)
-	x.counted = 0 // the others may ask for fewer
+	x.counted = 0 // the others may need fewer
 	x.change()
 }
 
-// putGroup takes note of a PodGroup; nil: there is none any more. It returns its gang if that has pods and is asked
-// for something else now; else nil.
+// putGroup records a PodGroup; nil if it was deleted. It returns its gang if that has pods and its
+// requests changed; else nil.
 func (q *queue) putGroup(key gangrequest.Key, group *schedulingv1alpha1.PodGroup) *gang {
 	old := q.groups[key]
 	if group == nil {
@@ -109,17 +109,17 @@ func (q *queue) putGroup(key gangrequest.Key, group *schedulingv1alpha1.PodGroup
 	}
 	x.counted, x.passed = 0, nil
 	x.change()
-	x.read = nil // its members do not say what it asks for
+	x.read = nil // its members do not have its requests
 	return x
 }
 
-// setGroup takes note of the PodGroup of a gang.
+// setGroup sets the PodGroup of a gang.
 func (r *reading) setGroup(group *schedulingv1alpha1.PodGroup) {
 	state, ok := gangrequest.StateOf(group)
 	r.group, r.partial = group, ok && !state.Whole
 }
 
-// changeEnded has the finished pods of a gang changed, and returns it if it has others; else nil.
+// changeEnded changes the finished pods of a gang, and returns it if it has others; else nil.
 func (q *queue) changeEnded(key gangrequest.Key, change func(map[types.UID]*v1.Pod)) *gang {
 	pods := q.ended[key]
 	if pods == nil {
@@ -140,8 +140,8 @@ func (q *queue) changeEnded(key gangrequest.Key, change func(map[types.UID]*v1.P
 	return x
 }
 
-// again has a gang that waits for a change tried in the next round, after one of its own objects
-// changed. A pause after failures goes on: whoever owns the gang could end it at any rate.
+// again has a gang that waits for a change tried in the next round, after one of its own objects changed.
+// A pause after failures goes on: the owner of the gang could otherwise end it at any rate.
 func (q *queue) again(x *gang) {
 	if x.waits != nil && x.waits.ForChange {
 		x.known = false // it is tried before the round ends
@@ -149,14 +149,14 @@ func (q *queue) again(x *gang) {
 	}
 }
 
-// NotSynced is why a gang waits while the first lists of what nodes have are read. Their end is told
-// as a change.
+// NotSynced is why a gang waits while the first lists of nodes' topologies are read. Their end is
+// reported as a change.
 const NotSynced = "gang: the GPU topologies are not read yet"
 
 // othersFirst is why a gang waits that has not been tried yet.
 const othersFirst = "gang: its turn is to come, since many gangs wait that have no room"
 
-// gate says why the cycle of a member may not begin; "" if it may. Without elect any member may begin.
+// gate returns why the cycle of a member may not begin; "" if it may. Without elect any member may begin.
 func (q *queue) gate(x *gang, uid types.UID, elect bool) string {
 	switch a := x.attempt; {
 	case a.live() && a.steps[uid] == held && a.has(uid):
@@ -184,7 +184,7 @@ func (q *queue) gate(x *gang, uid types.UID, elect bool) string {
 	return ""
 }
 
-// elect lets a member into the queue, or says why its gang waits.
+// elect lets a member into the queue, or returns why its gang waits.
 func (q *queue) elect(x *gang, uid types.UID) string {
 	if !q.cluster.Synced() {
 		x.waits = &Wait{Why: NotSynced, ForChange: true}
@@ -199,7 +199,7 @@ func (q *queue) elect(x *gang, uid types.UID) string {
 	return ""
 }
 
-// incomplete says what is missing before a gang may start; "" if nothing is.
+// incomplete returns why a gang may not start yet; "" if it may.
 func (q *queue) incomplete(x *gang) string {
 	why := q.missing(x)
 	switch {
@@ -230,8 +230,8 @@ func (q *queue) missing(x *gang) string {
 	return ""
 }
 
-// tooFew says that members are missing, and what will keep the gang waiting when all are there: that is
-// known from the first member on.
+// tooFew returns that members are missing, and any fault that will keep the gang waiting when all are
+// present: it is known from the first member on.
 func (q *queue) tooFew(x *gang, have, want int) string {
 	why := gangrequest.Short(have, want)
 	if x.read == nil || x.read.Err != nil {
@@ -246,14 +246,13 @@ func (q *queue) tooFew(x *gang, have, want int) string {
 	return why
 }
 
-// maxEventReads bounds how many members of one gang are read for events in a second. A read takes
-// about a microsecond a member, under a lock that all pods' PreEnqueue may wait for: a gang of
-// thousands, each of which is made or ends on its own, would be read thousands of times. What is
-// above it waits for the next tick, and cycles never rest on what is stale.
+// maxEventReads bounds how many members of one gang are read for events in a second. A read takes about a
+// microsecond a member, under a lock that all pods' PreEnqueue may wait for: a gang of thousands, each of
+// which is made or ends on its own, would be read thousands of times. Further events wait for the next
+// tick, and cycles never use a stale reading.
 const maxEventReads = 1 << 13
 
-// readAgain reads a gang for an event, if that is not too often: a gang that is larger is read once
-// a second.
+// readAgain reads a gang for an event, within maxEventReads: a gang that is larger is read once a second.
 func (q *queue) readAgain(x *gang) {
 	if x.read != nil && x.events > 0 && x.events+x.count() > maxEventReads {
 		return
@@ -290,7 +289,7 @@ func (q *queue) next(x *gang) []types.UID {
 	return nil
 }
 
-// turnOver elects another member if the one before did not come, or has it come again.
+// turnOver elects another member if the one before did not come, or activates it again.
 func (q *queue) turnOver(x *gang) []types.UID {
 	now := q.clock.Now()
 	if w := x.waits; w != nil && !w.Until.IsZero() && !now.Before(w.Until) {
@@ -320,7 +319,7 @@ func (q *queue) turnOver(x *gang) []types.UID {
 	return nil
 }
 
-// keepWaiting keeps a gang from being tried; if it is a member above the minimum that has to wait, the next one is
+// keepWaiting keeps a gang from being tried; if a member above the minimum has to wait, the next one is
 // tried.
 func (q *queue) keepWaiting(x *gang, w *Wait) {
 	x.refusals.plans, x.tried = 0, false
@@ -332,12 +331,12 @@ func (q *queue) keepWaiting(x *gang, w *Wait) {
 	}
 }
 
-// waiting are the gangs that wait for a change, those of higher priority and older ones first.
+// waiting returns the gangs that wait for a change, those of higher priority and older ones first.
 func (q *queue) waiting() []gangrequest.Key {
 	return q.keys(func(x *gang) bool { return x.waits != nil && x.waits.ForChange })
 }
 
-// first are the gangs that do not wait for a round to end: that for which room is looked for first, and those
+// first returns the gangs that do not wait for a round to end: the first of the waiting ones, and those
 // for which places are held or that have not been tried since they came or changed.
 func (q *queue) first() []gangrequest.Key {
 	all := q.waiting()
@@ -348,8 +347,8 @@ func (q *queue) first() []gangrequest.Key {
 	return soon
 }
 
-// try has a gang that waits for a change tried, and returns the member whose cycle is to come. The gang is nil if it
-// does not wait.
+// try lets a gang that waits for a change be tried, and returns the member whose cycle is to come. The
+// gang is nil if it does not wait.
 func (q *queue) try(key gangrequest.Key) (x *gang, next []types.UID) {
 	x = q.gangs[key]
 	if x == nil || x.waits == nil || !x.waits.ForChange {
@@ -367,7 +366,7 @@ func (q *queue) isTried(key gangrequest.Key) bool {
 	return x != nil && x.tried && x.waits == nil && x.attempt == nil
 }
 
-// keys returns the gangs of a kind in the order in which they are tried.
+// keys returns the gangs for which of is true, in the order in which they are tried.
 func (q *queue) keys(of func(*gang) bool) []gangrequest.Key {
 	var found []*gang
 	for _, x := range q.gangs {

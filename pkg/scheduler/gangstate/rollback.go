@@ -13,32 +13,30 @@ import (
 )
 
 const (
-	// settleAfter is how long the write that a gang is whole has to arrive before it is written
-	// again.
+	// settleAfter is how long the write that a gang is whole has to arrive before it is written again.
 	settleAfter = 10 * time.Second
-	// settleEvery is the pause between two looks at the same gang: an eviction may have been
-	// refused by a disruption budget.
+	// settleEvery is the pause between two settlements of the same gang: an eviction may have been refused
+	// by a disruption budget.
 	settleEvery = 30 * time.Second
 )
 
-// Settlement is the look at a gang whose PodGroup says that it is not whole, though no attempt is
-// on its way. Either all members are bound and the write of that was lost, or the rest did
-// not follow.
+// Settlement is the check of a gang that is not whole according to its PodGroup, though no attempt is in
+// progress. Either all members are bound and the write of that was lost, or the rest did not follow.
 type Settlement struct {
 	Key   gangrequest.Key
-	Group *schedulingv1alpha1.PodGroup // as the informer has it
-	Evict bool                         // the bound members are to go, if the rest is still missing
+	Group *schedulingv1alpha1.PodGroup // from the informer
+	Evict bool                         // the bound members are to be evicted, if the rest is still missing
 }
 
-// unsettled is what is known of a gang whose PodGroup says that it is not whole.
+// unsettled is the state of a gang that is not whole according to its PodGroup.
 type unsettled struct {
-	since    time.Time // since when this process, which leads, has seen some members bound and not all; zero while none or all are
-	cycles   bool      // since is of the time in which its cycles begin
-	next     time.Time // when it is looked at; zero: no member is bound
+	since    time.Time // since when this process, as the leader, has seen some members bound and not all; zero while none or all are
+	cycles   bool      // since is in the time in which its cycles begin
+	next     time.Time // when it is checked; zero: no member is bound
 	evicting bool      // members are being evicted: no attempt may begin
 }
 
-// see takes note that some members are bound, and whether too few are.
+// see records that some members are bound, and whether too few are.
 func (u *unsettled) see(short, cycles bool, now time.Time) {
 	switch {
 	case !short:
@@ -53,16 +51,16 @@ func (u *unsettled) overdue(now time.Time, timeout time.Duration) bool {
 	return timeout != 0 && !u.since.IsZero() && now.Sub(u.since) >= timeout
 }
 
-// Verdict is what is to be done about a gang.
+// Verdict is the result of a Settlement.
 type Verdict struct {
-	Whole  bool      // all members are bound: that is to be written
+	Whole  bool      // all members are bound: this is to be written
 	Evict  []*v1.Pod // these members are to be evicted
 	Reason string    // why nothing is to be done
 }
 
-// settle says whether a gang is to be looked at now, by the process that leads: by the Lease, since no
-// cycle may begin for long, or for ever where nothing is left to be placed. The time begins anew with
-// its first cycle: from then on it can perhaps place the rest. It needs s.mu.
+// settle returns a Settlement if a gang is to be checked now, by the leader: according to the Lease,
+// since no cycle may begin for long, or for ever if nothing is left to be placed. The time begins again
+// with its first cycle: from then on it may be able to place the rest. The caller holds s.mu.
 func (s *stepper) settle(x *gang, mayLead bool) *Settlement {
 	bound, cycles := 0, s.leads.Load()
 	if x.partial && (cycles || mayLead) {
@@ -91,7 +89,7 @@ func (s *stepper) settle(x *gang, mayLead bool) *Settlement {
 	return look
 }
 
-// Settled ends a Settlement, for which so many members were evicted.
+// Settled ends a Settlement, for which this number of members were evicted.
 func (a Attempts) Settled(s *Settlement, evicted int) {
 	if evicted > 0 {
 		rollBacks.Inc()
@@ -107,9 +105,9 @@ func (a Attempts) Settled(s *Settlement, evicted int) {
 	})
 }
 
-// Judge decides by what the API server has now. The informers do not suffice: a bind, or the
-// write that the gang is whole, may be there that they have not brought yet. Only a gang that
-// says that it was never whole loses members, and only those of our profiles.
+// Judge decides from the API server's present objects. The informers do not suffice: a bind, or the write
+// that the gang is whole, may not have reached them yet. Only a gang whose recorded state is that it was
+// never whole loses members, and only those of the served profiles.
 func (a Attempts) Judge(s *Settlement, group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) Verdict {
 	state, known := gangrequest.StateOf(group)
 	switch {

@@ -11,10 +11,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// tickEvery is how often attempts and elections are looked at.
+// tickEvery is the time between checks of attempts and elections.
 const tickEvery = time.Second
 
-// Run sees to the times of attempts and waits, until ctx ends.
+// Run handles the times of attempts and waits, until ctx ends.
 func (g *Gangs) Run(ctx context.Context, clk clock.WithTicker) {
 	ticker := clk.NewTicker(tickEvery)
 	defer ticker.Stop()
@@ -28,7 +28,7 @@ func (g *Gangs) Run(ctx context.Context, clk clock.WithTicker) {
 	}
 }
 
-// tick is one look at all gangs.
+// tick checks all gangs once.
 func (g *Gangs) tick() {
 	g.rejectStrays()
 	mayLead := g.scheduler.MayLead() // it has a lock of its own
@@ -84,7 +84,7 @@ func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {
 	}
 }
 
-// try has the cycle of a gang's member come, if the gang still waits for a change.
+// try activates a gang's member, if the gang still waits for a change.
 func (g *Gangs) try(key gangrequest.Key) {
 	g.do(func() (*gang, effects) {
 		x, next := g.queue.try(key)

@@ -13,26 +13,26 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// maxGangShapes bounds how many shapes the members of one gang may have: each is asked about
-// every node, on the goroutine that schedules.
+// maxGangShapes bounds how many shapes the members of one gang may have: the supply of every node is
+// computed for each, on the goroutine that schedules.
 const maxGangShapes = 64
 
-// shape is what members have in common that every node answers alike, as far as it is asked here.
-// Claims are not, but for where volumes are that are bound: what else they bind a member to another
-// plugin says, by refusing its node. So members with claims that differ in these alone are of one
-// shape until one of them is refused somewhere. Those without are of another: all of them learn of a
-// refusal.
+// shape is the pod class of members: the common properties for which every node has the same free
+// capacity, as far as it is computed here. Claims are not part of it, except for the location of bound
+// volumes: other plugins enforce their further constraints, by refusing a node. So members whose claims
+// alone differ are of one shape until one of them is refused on a node. Those without claims are of
+// another shape: a refusal applies to all of them.
 type shape struct {
-	key       string // of what nodes are asked
-	refusals  string // under which key refusals of a node are remembered; empty if there are none
-	claims    bool   // its members have some
+	key       string // identifies the inputs of the supply
+	refusals  string // key under which refusals of a node are remembered; empty if there are none
+	claims    bool   // its members have claims
 	own       bool   // of one member that was refused
 	signature string // of Demand
 	volumes   volumes
 	placement.Shape
 }
 
-// claimsOf are the claims that may bind a pod to a node, by name.
+// claimsOf returns the claims that may bind a pod to a node, by name.
 func claimsOf(pod *v1.Pod) (claims []string) {
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
@@ -52,7 +52,7 @@ func claimsOf(pod *v1.Pod) (claims []string) {
 	return claims
 }
 
-// newShape reads the pod that stands for its shape.
+// newShape returns the shape of a pod.
 func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 	common, err := placement.NewShape(pod, d)
 	if err != nil {
@@ -66,8 +66,8 @@ func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 	return s, nil
 }
 
-// admits reports whether the node takes such pods, as far as that can be told without the
-// plugins. An empty node has no ports in use.
+// admits reports whether the node takes such pods, as far as is known without the plugins. An empty node
+// has no ports in use.
 func (s *shape) admits(info fwk.NodeInfo, empty bool) bool {
 	node := info.Node()
 	if node == nil {
@@ -79,14 +79,14 @@ func (s *shape) admits(info fwk.NodeInfo, empty bool) bool {
 	return empty || s.freePorts(info)
 }
 
-// freePorts reports whether no pod on the node has a host port that such pods want.
+// freePorts reports whether no pod on the node has a host port of such pods.
 func (s *shape) freePorts(info fwk.NodeInfo) bool {
 	return !slices.ContainsFunc(s.Ports, func(p v1.ContainerPort) bool {
 		return info.GetUsedPorts().CheckConflict(p.HostIP, string(p.Protocol), p.HostPort)
 	})
 }
 
-// KeyOf is the key under which a refusal of a pod's node is remembered: for all members of its
+// KeyOf returns the key under which a refusal of a pod's node is remembered: for all members of its
 // shape, or for the pod alone if it has claims.
 func KeyOf(pod *v1.Pod, d *placement.Demand) string {
 	s, err := newShape(pod, d)
@@ -103,8 +103,8 @@ func (s *shape) keyWith(claims []string) string {
 	return s.key + strings.Join(claims, ",")
 }
 
-// ownOf is the shape of one member with claims, which was refused somewhere; nil if it has none, or
-// was not. Nodes are asked once for all that differ in claims alone.
+// ownOf returns the shape of one member with claims that was refused on some node; nil if it has none, or
+// was not refused. Supplies are computed once for all members that differ in claims alone.
 func (b *build) ownOf(pod *v1.Pod, s *shape) *shape {
 	if len(b.refused) == 0 {
 		return nil

@@ -18,11 +18,11 @@ import (
 // maxShort bounds how many reasons are named.
 const maxShort = 3
 
-// Short says what other than devices keeps members off the nodes of the cluster, if the last plan was a
-// question about now and found no room: "too little cpu for one more like train-1 on 2 nodes". It is
-// empty where that is not the whole reason: devices are short, the gang asks for a level, segments or a
-// most for each domain, members are bound, or a node gives nothing for a reason that is not looked at
-// here. The plan is forgotten.
+// Short returns the reasons other than devices that keep members off the nodes of the cluster, if the
+// last plan was for the present and found no room: "too little cpu for one more like train-1 on 2 nodes".
+// It is empty if that is not the whole reason: devices are short, the gang requests a level, segments or
+// a maximum for each domain, members are bound, or a node refuses for a reason that is not checked here.
+// The plan is forgotten.
 //
 // The text is written on all members, so the numbers of nodes are in steps: they change all the time.
 func (p *Planner) Short() string {
@@ -47,13 +47,13 @@ func (p *Planner) Short() string {
 	return strings.Join(whys, ", ")
 }
 
-// wantsDomains reports whether the gang asks for more than room in the cluster.
+// wantsDomains reports whether the gang requests more than room in the cluster.
 func (b *build) wantsDomains() bool {
 	w := &b.q.Turn.Gang.Wishes
 	return w.Required != "" || w.SegmentRequired || w.MaxPerDomain > 0
 }
 
-// roughly is a number of nodes in steps of 1, 2, 5, 10, 20 and so on.
+// roughly returns a number of nodes in steps of 1, 2, 5, 10, 20 and so on.
 func roughly(n int) string {
 	step, next := 1, 2
 	for factor := 1; next <= n; {
@@ -91,7 +91,7 @@ func (b *build) tooFew(at int) bool {
 	return want > 0
 }
 
-// The reasons, of a member. Those of ineligible are true whatever is used on the node.
+// The reasons, of a member. Those of ineligible do not depend on the use of the node.
 var (
 	ineligible = [...]string{"the node selector or affinity of %s is not met", "a cordon keeps %s off", "a taint that %s does not tolerate"}
 	fewCPUs    = "too little cpu for one more like %s"
@@ -103,9 +103,9 @@ var (
 	unknown    = "unknown %s"
 )
 
-// shortages count the nodes with such devices by the reason that keeps one member more of a shape off
-// them; nil if a node does so for a reason that is not known. A cordon, a taint or a selector is a reason
-// only where no node is left.
+// shortages counts the nodes with such devices by the reason that keeps one more member of a shape off
+// them; nil if a node does so for an unknown reason. A cordon, a taint or a selector is a reason only if
+// no node is left.
 func (b *build) shortages(at int) map[string]int {
 	s, counts, left := b.shapes[at], map[string]int{}, false
 	for node, info := range b.infos {
@@ -128,9 +128,9 @@ func (b *build) shortages(at int) map[string]int {
 	return counts
 }
 
-// shortOn returns the reason that keeps one member more of a shape off a node that takes held of them;
+// shortOn returns the reason that keeps one more member of a shape off a node that takes held of them;
 // empty if devices are short. off is true for the reasons of ineligible. A node without free devices is
-// not asked for these once left says that another node is eligible.
+// not checked for these if left, because another node is eligible.
 func (b *build) shortOn(s *shape, info fwk.NodeInfo, held int64, left bool) (why string, off bool) {
 	full := lacksDevices(info, s.Demand, held)
 	if held == 0 && (!left || !full) {
@@ -152,10 +152,10 @@ func offers(info fwk.NodeInfo, d *placement.Demand) bool {
 	return !d.HasGPUs() || info.GetAllocatable().GetScalarResources()[v1.ResourceName(d.Resources[0].Name)] > 0
 }
 
-// lacks reports whether less is left than one member more asks.
+// lacks reports whether less is left than one more member requests.
 func lacks(have, used, asks, held int64) bool { return asks > 0 && have-used < (held+1)*asks }
 
-// lacksDevices reports whether devices are short, by number, for one member more than a node takes.
+// lacksDevices reports whether devices are too few for one more member than a node takes.
 func lacksDevices(info fwk.NodeInfo, d *placement.Demand, held int64) bool {
 	have, used := info.GetAllocatable().GetScalarResources(), info.GetRequested().GetScalarResources()
 	return slices.ContainsFunc(d.Resources, func(r podrequest.ResourceRequest) bool {
@@ -164,7 +164,7 @@ func lacksDevices(info fwk.NodeInfo, d *placement.Demand, held int64) bool {
 	})
 }
 
-// offNode is what keeps all members of a shape off a node, whatever is used there.
+// offNode returns the reason that keeps all members of a shape off a node, independent of its use.
 func (b *build) offNode(s *shape, info fwk.NodeInfo) string {
 	switch why, _ := s.Eligible.Judge(info.Node()); {
 	case why == placement.NotSelected:
@@ -179,7 +179,8 @@ func (b *build) offNode(s *shape, info fwk.NodeInfo) string {
 	return ""
 }
 
-// lacking is what one member more of a shape lacks beside those that a node takes; empty if nothing.
+// lacking returns the reason against one more member of a shape beside those that a node takes; empty if
+// there is none.
 func (s *shape) lacking(info fwk.NodeInfo, held int64) string {
 	have, used, asks := info.GetAllocatable(), info.GetRequested(), s.Demand.Request
 	switch {

@@ -23,9 +23,9 @@ type stepper struct {
 	leads     atomic.Bool // a cycle began here: this process leads, or did until it ends
 
 	mu     sync.Mutex
-	queue  *queue                  // guarded by mu, but for its signals
+	queue  *queue                  // guarded by mu, except for its signals
 	holds  *nodeHolds              // guarded by mu
-	strays map[types.UID]time.Time // those that are gone, but may still wait, until then; guarded by mu
+	strays map[types.UID]time.Time // members that are gone but may still wait at Permit until then; guarded by mu
 }
 
 func newStepper(clk clock.PassiveClock, config Config, scheduler Scheduler) *stepper {
@@ -35,8 +35,8 @@ func newStepper(clk clock.PassiveClock, config Config, scheduler Scheduler) *ste
 	}
 }
 
-// do takes a step, and carries out its effects without the lock. No attempt begins while
-// another's are being ended: what is released must not be of the next one.
+// do takes a step, and carries out its effects without the lock. No attempt begins while another's
+// effects are being carried out: reservations that are released must not be those of the next one.
 func (s *stepper) do(step func() (*gang, effects)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *stepper) do(step func() (*gang, effects)) {
 		if e.over {
 			s.close(x, e.done)
 		}
-		if !e.done { // else nothing is released
+		if !e.done { // else no place is released
 			s.holds.showHeld(x)
 		}
 		x.busy++
@@ -77,7 +77,8 @@ func (s *stepper) do(step func() (*gang, effects)) {
 	s.holds.showHeld(x)
 }
 
-// ends returns what ends places and waits. It needs s.mu; what it returns does not.
+// ends returns the function that ends places and waits. The caller holds s.mu; the function does not need
+// it.
 func (s *stepper) ends(x *gang, e *effects) func() {
 	why := ""
 	if x.attempt != nil {
@@ -94,7 +95,8 @@ func (s *stepper) ends(x *gang, e *effects) func() {
 	}
 }
 
-// goesOn returns what carries out the other effects. It needs s.mu; what it returns does not.
+// goesOn returns the function that carries out the other effects. The caller holds s.mu; the function
+// does not need it.
 func (s *stepper) goesOn(x *gang, e *effects) func() {
 	doer, commit, activate, key, does := s.scheduler, x.commit, x.find(e.activate), x.key, *e
 	return func() {
@@ -119,7 +121,7 @@ func (s *stepper) goesOn(x *gang, e *effects) func() {
 	}
 }
 
-// close forgets an attempt that is over. It needs s.mu.
+// close forgets an attempt that is over. The caller holds s.mu.
 func (s *stepper) close(x *gang, done bool) {
 	attempts.WithLabelValues(x.attempt.result(done, x.commit.Fresh)).Inc()
 	if x.attempt.why.failed {
@@ -132,8 +134,8 @@ func (s *stepper) close(x *gang, done bool) {
 	case x.attempt.why.failed && x.waits == nil:
 		pause := x.pause()
 		if x.attempt.why.late {
-			// Its places were held for so long in vain. A member that never comes must not keep
-			// them from others most of the time.
+			// Its places were held for so long in vain. A member that never comes must not keep them from others
+			// most of the time.
 			pause = max(pause, latePause*Timeout(len(x.attempt.members)), min(latePause*x.attempt.limit, maxAttempt))
 		}
 		x.waits = &Wait{Why: "gang: " + x.attempt.why.text, Until: s.clock.Now().Add(pause)}
@@ -142,7 +144,7 @@ func (s *stepper) close(x *gang, done bool) {
 	x.read = nil
 }
 
-// follow says what a member's change means for the attempt.
+// follow returns the effects of a member's change on the attempt.
 func (s *stepper) follow(x *gang, old, pod *v1.Pod) effects {
 	switch a := x.attempt; {
 	case pod.Spec.NodeName != "":
@@ -166,7 +168,7 @@ func (s *stepper) follow(x *gang, old, pod *v1.Pod) effects {
 	return effects{activate: s.queue.next(x)}
 }
 
-// giveUp ends what is held for a gang of which no member has been let through. It needs s.mu.
+// giveUp ends the places held for a gang of which no member has been allowed. The caller holds s.mu.
 func (x *gang) giveUp(why string) effects {
 	if x.attempt.collects() {
 		return x.attempt.end(why)
@@ -175,7 +177,7 @@ func (x *gang) giveUp(why string) effects {
 	return x.endClaim()
 }
 
-// remove forgets a member. It needs s.mu.
+// remove forgets a member. The caller holds s.mu.
 func (s *stepper) remove(x *gang, uid types.UID, why string) (e effects) {
 	s.queue.drop(x, uid)
 	if x.attempt != nil {
@@ -188,10 +190,10 @@ func (s *stepper) remove(x *gang, uid types.UID, why string) (e effects) {
 	return e
 }
 
-// leave takes note that a member of the attempt is gone. It counts there no more, but if it is on
-// its way it may still come to wait at Permit, and would keep its GPUs until that wait is over: a
-// pod joins the list of those that wait only after its Permit has returned, so whoever is told to
-// end once may not hear it. It is told each second, for as long as it could wait. It needs s.mu.
+// leave records that a member of the attempt is gone. It is no longer part of the attempt, but if it is
+// in flight it may still come to wait at Permit, and would keep its GPUs until that wait is over: a pod
+// joins the list of waiting pods only after its Permit has returned, so a single rejection may miss it.
+// It is rejected each second, for as long as it could wait. The caller holds s.mu.
 func (s *stepper) leave(x *gang, uid types.UID, why string) effects {
 	if at := x.attempt.steps[uid]; x.attempt.has(uid) && (at == reserved || at == waiting) {
 		s.strays[uid] = s.clock.Now().Add(x.attempt.limit + minAttempt)
@@ -199,7 +201,7 @@ func (s *stepper) leave(x *gang, uid types.UID, why string) effects {
 	return x.attempt.gone(uid, why)
 }
 
-// rejectStrays tells members that are gone to end.
+// rejectStrays rejects members that are gone.
 func (s *stepper) rejectStrays() {
 	s.mu.Lock()
 	uids, now := make([]types.UID, 0, len(s.strays)), s.clock.Now()

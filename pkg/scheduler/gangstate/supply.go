@@ -15,11 +15,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/fabricview"
 )
 
-// supplies is what every node has for one shape, as far as it was asked.
+// supplies has the free capacity of every node for one shape, as far as computed.
 type supplies struct {
 	view  *fabricview.View
 	nodes []supplied // by node of the tree
-	used  uint64     // the last plan that asked
+	used  uint64     // the last plan that used it
 }
 
 // supplied is valid while the stamp is the same.
@@ -37,8 +37,8 @@ type located struct {
 	infos []fwk.NodeInfo
 }
 
-// locate finds the nodes in the tree. The snapshot has the same list, of the same NodeInfos, until a
-// node comes or goes.
+// locate finds the nodes in the tree. The snapshot has the same list, of the same NodeInfos, until a node
+// comes or goes.
 func (b *build) locate() {
 	if at := &b.p.located; at.tree != b.tree || !sameList(at.nodes, b.q.Nodes) {
 		*at = located{tree: b.tree, nodes: b.q.Nodes, infos: make([]fwk.NodeInfo, b.tree.Len())}
@@ -68,7 +68,7 @@ func sameList(a, b []fwk.NodeInfo) bool {
 	return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0]
 }
 
-// knownOf returns what nodes have answered for a shape.
+// knownOf returns the remembered supplies for a shape.
 func (b *build) knownOf(s *shape) *supplies {
 	key := s.key
 	switch {
@@ -114,7 +114,7 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 	return out
 }
 
-// renew asks a node again, unless it has the same as at the last stamp.
+// renew computes the supply of a node again, unless its state is that of the last stamp.
 func (b *build) renew(x *supplied, stamp nodestate.Stamp, s *shape, node int) {
 	if object := b.infos[node].Node(); !x.known || !x.stamp.Same(stamp) || x.node != object {
 		*x = supplied{known: true, node: object, supply: b.ask(s, node)}
@@ -122,7 +122,7 @@ func (b *build) renew(x *supplied, stamp nodestate.Stamp, s *shape, node int) {
 	x.stamp = stamp
 }
 
-// excluded reports whether a node takes no members of a shape, whatever it has.
+// excluded reports whether a node takes no members of a shape, independent of its free capacity.
 func (b *build) excluded(s *shape, info fwk.NodeInfo) bool {
 	name := info.Node().Name
 	if b.q.Closed != nil && b.q.Closed(name) || !s.volumes.reach(info.Node()) {
@@ -145,7 +145,7 @@ func (p *Planner) stamperOf(view *fabricview.View) *nodestate.Stamper {
 	return p.stamper
 }
 
-// ask asks a node what it has for members of a shape.
+// ask computes the supply of a node for members of a shape.
 func (b *build) ask(s *shape, node int) fabric.Supply {
 	info := b.infos[node]
 	switch {
@@ -157,7 +157,7 @@ func (b *build) ask(s *shape, node int) fabric.Supply {
 	return s.Bounded(b.p.supplier.Supply(s.Demand, info, b.q.Snapshot, b.p.slotter), info.Node())
 }
 
-// askEmpty asks a node what it has once nobody is there but members that are bound.
+// askEmpty computes the supply of a node with only the gang's bound members on it.
 func (b *build) askEmpty(s *shape, node int, used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply {
 	var stay sets.Set[types.UID]
 	for _, pod := range b.bound[node] {
@@ -170,12 +170,12 @@ func (b *build) askEmpty(s *shape, node int, used nvtopo.Mask, placed []nodestat
 	return s.Bounded(b.p.supplier.EmptySupply(s.Demand, info, b.p.slotter, used, placed, stay), info.Node())
 }
 
-// after asks a node what it has for a shape beside others, once some pods are gone.
+// after computes the supply of a node for a shape beside others, once some pods are gone.
 func (p *Planner) after(q *Question, s *shape, info fwk.NodeInfo, used nvtopo.Mask, others []placement.Placed, gone sets.Set[types.UID]) fabric.Supply {
 	return s.Bounded(p.supplier.SupplyAfter(s.Demand, info, q.Snapshot, p.slotter, used, others, gone), info.Node())
 }
 
-// clearedOn is what does not count on a node; nil if all does.
+// clearedOn returns the ignored pods of a node; nil if there are none.
 func (b *build) clearedOn(node int) *Cleared {
 	if b.cleared == nil || b.q.Empty {
 		return nil
@@ -183,7 +183,7 @@ func (b *build) clearedOn(node int) *Cleared {
 	return b.cleared[node]
 }
 
-// askCleared asks a node on which something does not count.
+// askCleared computes the supply of a node with ignored pods.
 func (b *build) askCleared(s *shape, c *Cleared) fabric.Supply {
 	if known, ok := c.supplies[s.key]; ok {
 		return known
@@ -199,7 +199,7 @@ func (b *build) askCleared(s *shape, c *Cleared) fabric.Supply {
 	return supply
 }
 
-// supply says what a node has for a shape, beside members of others.
+// supply returns the supply of a node for a shape, beside members of others.
 func (b *build) supply(shape, node int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
 	for len(b.supplies) <= shape {
 		b.supplies = append(b.supplies, b.suppliesOf(b.shapes[len(b.supplies)]))

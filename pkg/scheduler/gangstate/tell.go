@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// tellAfter is how long a gang may be stuck before its members say why, and tellEvery the
-	// least time until they say something else.
+	// tellAfter is how long a gang may be stuck before its members report why, and tellEvery the least time
+	// until they report another reason.
 	tellAfter = 5 * time.Second
 	tellEvery = 10 * time.Second
 )
 
-// told is what the members of a gang were told of why it waits.
+// told is the last report to the members of a gang of why it waits.
 type told struct {
 	stuck time.Time          // since when the gang does not go on
-	at    time.Time          // when they were told something last
-	pods  map[types.UID]bool // who was told
-	short bool               // that members are missing
+	at    time.Time          // time of the last report
+	pods  map[types.UID]bool // members that were told
+	short bool               // the report was that members are missing
 }
 
 // Says reports whether a pod's condition has the reason already.
@@ -35,9 +35,9 @@ func Says(pod *v1.Pod, why string) bool {
 	})
 }
 
-// tell says why a gang does not go on, to its members that wait, once for each reason, and to those of
-// which only kube-scheduler said it. Members that say that others are missing say the new reason at once when
-// none is. It needs s.mu.
+// tell reports why a gang does not go on, on its waiting members: once for each reason, and on those
+// whose condition has been replaced by kube-scheduler's. Members that report missing ones report the new
+// reason at once when none is missing. The caller holds s.mu.
 func (s *stepper) tell(x *gang) (e effects) {
 	now := s.clock.Now()
 	missing, pods := s.queue.incomplete(x), x.unbound()
@@ -67,7 +67,7 @@ func (s *stepper) tell(x *gang) (e effects) {
 	return e
 }
 
-// Stuck reports whether a gang does not go on, so that its members are to be told why.
+// Stuck reports whether a gang does not go on, so that its members must report why.
 func (d Diagnosis) Stuck(key gangrequest.Key) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,22 +13,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// turns are the members of a gang that are to be placed next, all or none, in the order of
-// ranks: those that the gang needs to have its minimum, or one of those above it.
+// turns are the members of a gang that are to be placed next, all or none, in the order of ranks: those
+// that the gang needs for its minimum, or one of those above it.
 type turns struct {
 	pods    []*v1.Pod
 	follows bool      // some members have their nodes
 	needed  bool      // they are needed for the minimum
 	rest    []*v1.Pod // those above the minimum that come after them
 	passed  bool      // there are members above the minimum, and all have been passed over
-	missing int       // how many more the gang needs, that cannot be scheduled or do not exist
+	missing int       // number of further members that the gang needs and that cannot be scheduled or do not exist
 	came    map[types.UID]uint64
-	last    []*v1.Pod // pods, those first whose cycles would come last; nil until somebody asks
+	last    []*v1.Pod // pods, in reverse order of their cycles; nil until first used
 }
 
-// newTurns leaves out members that nobody may schedule, and those of other schedulers. Members
-// above the minimum have their turn one after the other, without those that were passed over; first is
-// the one for which others were evicted, "" if there is none. came is in which order the members came.
+// newTurns leaves out members with scheduling gates, and those of other schedulers. Members above the
+// minimum are tried one after the other, without those that were passed over; first is the one for which
+// pods were evicted, or "". came is the order in which the members came.
 func newTurns(g *gangrequest.Gang, profiles map[string]bool, passed map[types.UID]*Wait, came map[types.UID]uint64, first types.UID) *turns {
 	have := len(g.Members.Ended)
 	t := &turns{came: came}
@@ -60,7 +60,7 @@ func newTurns(g *gangrequest.Gang, profiles map[string]bool, passed map[types.UI
 	return t
 }
 
-// turnsOf are the members of a gang that was read that are to be placed next.
+// turnsOf returns the members to be placed next of a gang that was read.
 func (q *queue) turnsOf(x *gang) *turns {
 	first := types.UID("")
 	if x.claim != nil && len(x.claim.Places) == 1 {
@@ -69,9 +69,9 @@ func (q *queue) turnsOf(x *gang) *turns {
 	return newTurns(x.read, q.profiles, x.passed, x.came, first)
 }
 
-// passOver has the next member above the minimum tried, since there is none of w for the one
-// whose turn it is and those alike. What keeps one of them waiting must not keep another one
-// that asks for something else. The gang is read.
+// passOver has the next member above the minimum tried, since there is no room for the present one and
+// those of w.Alike. A member that has to wait must not keep another one with other requests waiting. The
+// gang is read.
 func (q *queue) passOver(x *gang, w *Wait) {
 	if x.passed == nil {
 		x.passed = map[types.UID]*Wait{}
@@ -85,8 +85,8 @@ func (q *queue) passOver(x *gang, w *Wait) {
 	}
 }
 
-// allPassed has a gang wait whose members above the minimum have all been passed over, for the
-// reason of the first one. The gang is read.
+// allPassed makes a gang wait whose members above the minimum have all been passed over, for the reason
+// of the first one. The gang is read.
 func (q *queue) allPassed(x *gang) {
 	waits := &Wait{ForChange: true}
 	for _, pod := range x.read.Members.Live {
@@ -106,11 +106,10 @@ func (q *queue) allPassed(x *gang) {
 	}
 }
 
-// elected is the member whose cycle plans for all; "" if there is none to place. Each turn it
-// is another one. First it is the one whose cycle would come last: the queue is in the order of
-// priorities and of coming, so the others, which it wakes, come before all that came after
-// them. Otherwise, after a restart with many gangs, each would hold its places until the whole queue
-// was through.
+// elected returns the member whose cycle plans for all; "" if there is none to place. Each turn it is
+// another one. First it is the one whose cycle would come last: the queue is in the order of priorities
+// and of coming, so the others, which it activates, come before all that came after them. Otherwise,
+// after a restart with many gangs, each would hold its places until the whole queue was through.
 func (t *turns) elected(turn int) types.UID {
 	if len(t.pods) == 0 {
 		return ""
@@ -128,7 +127,7 @@ func (t *turns) has(uid types.UID) bool {
 	return slices.ContainsFunc(t.pods, func(pod *v1.Pod) bool { return pod.UID == uid })
 }
 
-// samePods reports whether two lists have the same pods in one order.
+// samePods reports whether two lists have the same pods in the same order.
 func samePods(a, b []*v1.Pod) bool {
 	return slices.EqualFunc(a, b, func(a, b *v1.Pod) bool { return a.UID == b.UID })
 }

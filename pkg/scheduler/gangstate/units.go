@@ -16,22 +16,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// Other is a gang that a preemptor may take from.
+// Other is a gang whose members a preemptor may evict.
 type Other struct {
 	Key      gangrequest.Key
 	Priority int32
-	Needed   []Located // members on nodes that it needs to have its minimum
+	Needed   []Located // members on nodes that it needs for its minimum
 	Surplus  []Located // those above, the lowest rank first
-	Held     []Located // places held for members: they are taken back, and nobody is evicted
+	Held     []Located // places held for members: they are taken back, and no pod is evicted
 }
 
-// Located is a pod and the node that it is on, or where its place is.
+// Located is a pod and the node that it, or its place, is on.
 type Located struct {
 	Pod  *v1.Pod
 	Node string
 }
 
-// Others lists the gangs of a lower priority than the given one that have something on nodes.
+// Others lists the gangs of a lower priority than the given one that have members or places on nodes.
 func (g *Gangs) Others(priority int32) (out []Other) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,7 +47,7 @@ func (g *Gangs) Others(priority int32) (out []Other) {
 	return out
 }
 
-// Placed is what of a gang is on nodes; nil of one that is not known.
+// Placed returns the members of a gang on nodes; nil if it is unknown.
 func (g *Gangs) Placed(key gangrequest.Key) *eviction.Gang {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,10 +73,10 @@ func podsOf(located []Located) []*v1.Pod {
 	return out
 }
 
-// other needs stepper.mu, and that the gang is read.
+// other returns the gang for a preemptor. The caller holds stepper.mu, and the gang is read.
 func (x *gang) other() Other {
 	o := Other{Key: x.key, Priority: x.read.Priority, Held: x.heldPlaces()}
-	coming := map[types.UID]string{} // members of a committed attempt are as good as bound
+	coming := map[types.UID]string{} // members of a committed attempt, which are treated as bound
 	if a := x.attempt; a != nil && a.phase == committed {
 		coming = x.placesOf(func(uid types.UID) bool { return a.steps[uid] != held })
 	}
@@ -102,8 +102,8 @@ func (x *gang) other() Other {
 	return o
 }
 
-// heldPlaces are the places of an attempt that is not committed, of members of a committed one
-// that are to come again, and those held until evicted pods are gone.
+// heldPlaces returns the places of an attempt that is not committed, of members of a committed one that
+// are to come again, and those of a claim.
 func (x *gang) heldPlaces() (out []Located) {
 	if x.claim != nil {
 		return x.claim.Places
@@ -123,7 +123,7 @@ func (x *gang) heldPlaces() (out []Located) {
 	return out
 }
 
-// placesOf are the nodes of the attempt's members of a kind.
+// placesOf returns the nodes of the attempt's members for which of is true.
 func (p *placing) placesOf(of func(types.UID) bool) map[types.UID]string {
 	out := map[types.UID]string{}
 	if p.commit == nil || p.commit.Answer == nil {
@@ -137,20 +137,20 @@ func (p *placing) placesOf(of func(types.UID) bool) map[types.UID]string {
 	return out
 }
 
-// unit is a unit of victims with what it is.
+// unit has the members of a unit of victims.
 type unit struct {
 	gang    *gangrequest.Key // nil for a single pod
 	members []Located
 }
 
-// units are what may go for a gang, and what goes anyway.
+// units are the possible victims for a gang, and the pods that end anyway.
 type units struct {
 	list     []eviction.Unit
 	what     []unit
 	on       map[string][]int     // node -> units there
-	leaving  map[string][]*v1.Pod // node -> pods that go anyway
+	leaving  map[string][]*v1.Pod // node -> pods that end anyway
 	going    map[types.UID]bool   // those, by UID
-	resource v1.ResourceName      // the devices that the gang asks for
+	resource v1.ResourceName      // the devices that the gang requests
 	budgets  *eviction.Budgets
 }
 
@@ -172,7 +172,7 @@ func (u *units) add(kind eviction.Kind, name string, priority int32, needs int, 
 	return at
 }
 
-// describe describes a pod for the choice. The budgets protect pods that run.
+// describe describes a pod for the choice. The budgets protect running pods.
 func (u *units) describe(pod *v1.Pod, kind eviction.Kind) eviction.Pod {
 	out := eviction.Pod{Priority: corev1.PodPriority(pod), Started: eviction.NotStarted, Devices: devicesOf(pod, u.resource)}
 	if t := pod.Status.StartTime; t != nil {
@@ -184,7 +184,7 @@ func (u *units) describe(pod *v1.Pod, kind eviction.Kind) eviction.Pod {
 	return out
 }
 
-// devicesOf is how many devices a pod asks for.
+// devicesOf returns how many devices a pod requests.
 func devicesOf(pod *v1.Pod, name v1.ResourceName) (n int) {
 	for i := range pod.Spec.Containers {
 		limit := pod.Spec.Containers[i].Resources.Limits[name]
@@ -193,7 +193,7 @@ func devicesOf(pod *v1.Pod, name v1.ResourceName) (n int) {
 	return n
 }
 
-// leave takes note of the pods on a node that go anyway.
+// leave records the pods on a node that end anyway.
 func (u *units) leave(info fwk.NodeInfo, goes func(*v1.Pod) bool) {
 	for _, pi := range info.GetPods() {
 		if pod := pi.GetPod(); goes(pod) {
@@ -203,8 +203,8 @@ func (u *units) leave(info fwk.NodeInfo, goes func(*v1.Pod) bool) {
 	}
 }
 
-// singles adds the pods on a node that are in no gang. One that should have ended by now can not
-// be made to go.
+// singles adds the pods on a node that are in no gang. One that should have ended by now cannot be
+// evicted.
 func (u *units) singles(info fwk.NodeInfo, priority int32) {
 	for _, pi := range info.GetPods() {
 		pod := pi.GetPod()
@@ -218,8 +218,8 @@ func (u *units) singles(info fwk.NodeInfo, priority int32) {
 	}
 }
 
-// gang adds the units of another gang. With a unit those go that need it, so it stays if one of them
-// has the preemptor's priority or a higher one.
+// gang adds the units of another gang. Evicting a unit evicts those that need it, so it stays if one of
+// them has the preemptor's priority or a higher one.
 func (u *units) gang(o *Other, priority int32) {
 	name, needs := o.Key.String(), eviction.NoUnit
 	stay := len(o.Surplus)

@@ -10,17 +10,17 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// maxVolumeShapes is how many shapes members may have by where their volumes are. Beyond that it
-// is learned, node by node, from the plugin that refuses them.
+// maxVolumeShapes is how many shapes members may have because of the location of their volumes. Beyond
+// that the location is found, node by node, from the plugin that refuses them.
 const maxVolumeShapes = maxGangShapes / 2
 
-// volumes are where the bound volumes of members can be used. The zero value is everywhere.
+// volumes has the nodes on which the bound volumes of members can be used. The zero value is all nodes.
 type volumes struct {
 	key string
 	at  []*nodeaffinity.NodeSelector
 }
 
-// volumesOf reads where the volumes of a pod are.
+// volumesOf reads where the volumes of a pod can be used.
 func (b *build) volumesOf(pod *v1.Pod) (v volumes, err error) {
 	if b.q.Volumes == nil || len(b.shapes) >= maxVolumeShapes || len(claimsOf(pod)) == 0 {
 		return v, nil
@@ -44,7 +44,7 @@ func (b *build) volumesOf(pod *v1.Pod) (v volumes, err error) {
 	return v, nil
 }
 
-// reach reports whether all of them can be used on a node.
+// reach reports whether all of the volumes can be used on a node.
 func (v *volumes) reach(node *v1.Node) bool {
 	for _, s := range v.at {
 		if !s.Match(node) {
