@@ -19,9 +19,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
-// Attach returns what makes a controller take part in the election until ctx ends, with the pods and
-// graphs that the scheduler of this process has anyway. Register the handler that it returns
-// for NodeGPUTopologies. endpoint says where the process answers.
+// Attach returns the function that starts a controller, which takes part in the election until ctx ends
+// and uses the pods and graphs of the scheduler in this process. Register the returned handler for
+// NodeGPUTopologies. endpoint returns the process's own address.
 func Attach(endpoint EndpointSource) func(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler {
 	return func(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler {
 		return attach(ctx, h, namespace, state, endpoint)
@@ -60,7 +60,7 @@ func attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 	return c.Handler()
 }
 
-// view is the scheduler's view of the nodes and of what pods have.
+// view is the scheduler's view of the nodes and of the devices of pods.
 type view struct {
 	*nodestate.NodeCache
 	*nodestate.PodDevices

@@ -134,8 +134,7 @@ func contradicts(t *v1alpha1.NodeGPUTopology) bool {
 	return false
 }
 
-// givesBack reports whether an object confirms a choice whose annotation does not say
-// that it is enforced.
+// givesBack reports whether an object confirms an allocation whose annotation is not marked as enforced.
 func (c *Controller) givesBack(t *v1alpha1.NodeGPUTopology) bool {
 	for i := range t.Status.Allocations {
 		r := &t.Status.Allocations[i]
@@ -200,8 +199,8 @@ func (c *Controller) next(ctx context.Context, queue workqueue.TypedRateLimiting
 	return true
 }
 
-// errAbsent says that a pod of the record is not known as recorded: the pods' informer
-// is probably behind the topologies'.
+// errAbsent is the error if a pod of the record is not known as recorded: the pods' informer is probably
+// behind the topologies'.
 var errAbsent = errors.New("not known yet")
 
 // repair is the correction of one pod.
@@ -209,7 +208,7 @@ type repair struct {
 	pod  *v1.Pod
 	to   *allocation.Allocation
 	body []byte
-	// moved: the GPUs or CPUs differ, not only the word "enforced".
+	// moved: the GPUs or CPUs differ, not only the mark "enforced".
 	moved bool
 }
 

@@ -23,11 +23,12 @@ const (
 	// cordonManager is the field manager of the condition CordonAcknowledged. An apply by FieldManager would
 	// remove the condition Stale.
 	cordonManager = FieldManager + "-cordons"
-	// cordonInterval is how often cordons are looked at: nothing tells of a write that is given up.
+	// cordonInterval is the time between checks of cordons: no event reports that a write was given up.
 	cordonInterval = time.Second
-	// cordonAgain is how often the condition is written anew: its object may have been deleted and made again.
+	// cordonAgain is the time after which the condition is written again: its object may have been deleted
+	// and made again.
 	cordonAgain = 30 * time.Second
-	// maxCordons bounds the writes of one look. A pool has one node at a time that is being divided.
+	// maxCordons bounds the writes of one check. A pool has one node at a time that is being divided.
 	maxCordons = 20
 )
 
@@ -41,14 +42,14 @@ type CordonSource interface {
 
 // CordonAcknowledger writes the condition CordonAcknowledged of the NodeGPUTopologies of nodes that the
 // pool controller has cordoned. Unlike the reporters of this package it runs in every process: only the
-// one that schedules knows what is in flight, which need not be the one that leads them.
+// one that schedules knows the pods in flight, and it need not be the one that leads the reporters.
 type CordonAcknowledger struct {
 	source  CordonSource
 	client  dynamic.Interface
 	clock   clock.WithTicker
 	elected func() bool // whether kube-scheduler was elected in this process
 
-	told map[string]toldWord // by node, what was written last
+	told map[string]toldWord // by node, the last written condition
 }
 
 // toldWord is a condition and when it was written.
@@ -77,9 +78,9 @@ func (a *CordonAcknowledger) Run(ctx context.Context) {
 	}
 }
 
-// look writes what is new. It asks who leads after it has read the cordons: a process that loses its
-// Lease then has seen them before its successor was elected. And it asks since when it leads after it
-// has asked who leads, which waits for the process's own Lease.
+// look writes new acknowledgements. It checks the leadership after it has read the cordons: a process
+// that loses its Lease then has seen them before its successor was elected. And it reads since when it
+// leads after that check, which waits for the process's own Lease.
 func (a *CordonAcknowledger) look(ctx context.Context) {
 	words := a.source.Cordons()
 	if len(words) == 0 {
@@ -119,7 +120,7 @@ func (a *CordonAcknowledger) look(ctx context.Context) {
 	a.told = told
 }
 
-// acknowledgement is the condition that a Word makes.
+// acknowledgement returns the condition for a Word.
 func acknowledgement(w cordons.Word, settled bool) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionCordonAcknowledged, Status: metav1.ConditionFalse}
 	waits := ""
@@ -156,8 +157,8 @@ func (a *CordonAcknowledger) apply(ctx context.Context, node string, c metav1.Co
 	return nil
 }
 
-// schedulerElected reports whether kube-scheduler was elected in this process, by client-go's gauge of
-// it: nothing else tells a plugin before the first pod comes.
+// schedulerElected reports whether kube-scheduler was elected in this process, according to client-go's
+// gauge: a plugin has no other source before the first pod comes.
 func schedulerElected() bool {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {

@@ -42,7 +42,7 @@ func (w *hardware) write(ctx context.Context, h *holding, t *v1alpha1.NodeGPUTop
 	case err != nil:
 		return fmt.Errorf("event %s on pod %s/%s: %w", tr.reason, h.pod.Namespace, h.pod.Name, err)
 	}
-	limit.AllowN(w.clock.Now(), 1) // one that was not written counts as none
+	limit.AllowN(w.clock.Now(), 1) // an event that was not written is not charged
 	hardwareEvents.WithLabelValues(tr.reason).Inc()
 	return nil
 }

@@ -29,10 +29,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/clustertopology"
 )
 
-// FabricReporter writes into the ClusterTopology's status what became of it: whether all of
-// it counts, which labels make no tree, which are missing. It looks every lookInterval, which
-// bounds its writes, and computes only if spec, labels or nodes have changed. Call Run while
-// this process leads.
+// FabricReporter writes the ClusterTopology's status: whether all of it is used, which labels make no
+// tree, which are missing. It runs every lookInterval, which bounds its writes, and computes only if
+// spec, labels or nodes have changed. Call Run while this process leads.
 type FabricReporter struct {
 	source ReportSource // the nodes that have GPUs
 	nodes  corelisters.NodeLister
@@ -41,7 +40,7 @@ type FabricReporter struct {
 	clock  clock.WithTicker
 
 	seed maphash.Seed
-	last uint64 // fingerprint of what the status is known to say; 0: none
+	last uint64 // fingerprint of the inputs of the written status; 0: none
 }
 
 // NewFabricReporter returns a FabricReporter that reads nodes from a synced lister.
@@ -82,7 +81,7 @@ func (f *FabricReporter) Run(ctx context.Context) {
 	}
 }
 
-// look writes the status if it is not what spec and nodes make it.
+// look writes the status if it differs from the one computed from spec and nodes.
 func (f *FabricReporter) look(ctx context.Context, ct *v1alpha1.ClusterTopology) {
 	nodes, err := f.readNodes()
 	if err != nil {
@@ -128,7 +127,7 @@ func (f *FabricReporter) readNodes() ([]clustertopology.Node, error) {
 	return out, nil
 }
 
-// fingerprint differs when something that the status depends on does.
+// fingerprint returns a hash of all inputs of the status.
 func (f *FabricReporter) fingerprint(ct *v1alpha1.ClusterTopology, nodes []clustertopology.Node) uint64 {
 	var h maphash.Hash
 	h.SetSeed(f.seed)

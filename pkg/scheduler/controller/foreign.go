@@ -28,16 +28,16 @@ const (
 	maxForeign = 50
 )
 
-// Owners says whose an allocation is.
+// Owners checks to which pod and node an allocation belongs.
 type Owners interface {
 	Disowned(pod *v1.Pod) error
 	Enforced(node string) bool
 }
 
-// ForeignReporter sends one event to each pod that carries the allocation of another
-// pod or node. This comes from a copied manifest, written by somebody who may write
-// allocations, or while the admission policies were away. Where an agent runs, the
-// agent reports it instead. Call Run while this process leads.
+// ForeignReporter sends one event to each pod that carries the allocation of another pod or node. This
+// comes from a copied manifest, written by a user who may write allocations, or while the admission
+// policies were missing. On a node with an agent, the agent reports it instead. Call Run while this
+// process leads.
 type ForeignReporter struct {
 	owners   Owners
 	pods     corelisters.PodLister

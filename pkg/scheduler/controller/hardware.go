@@ -35,8 +35,8 @@ const (
 	// sortedFor is how long the pods sorted by node are reused: a new term checks the
 	// whole cluster.
 	sortedFor = time.Second
-	// lookAfter is when a node is looked at once more after news of it: a pod that was bound
-	// just before may be missing from the sorted pods, or from the informer.
+	// lookAfter is when a node is checked once more after a change: a pod that was bound just before may be
+	// missing from the sorted pods, or from the informer.
 	lookAfter = sortedFor + sortedFor/2
 	// eventTTL is how long API servers keep events by default. An older fault was
 	// reported when it began, and is not reported again after a restart.
@@ -44,18 +44,17 @@ const (
 	// eventsPerSecond and eventBurst limit the events that a failing rack causes.
 	eventsPerSecond = 10
 	eventBurst      = 100
-	// podEventBurst and podEventsPerHour limit those on one pod, whose links may fail and recover
-	// all the time. They are what client-go's spam filter for other events allows an object.
+	// podEventBurst and podEventsPerHour limit those on one pod, whose links may fail and recover all the
+	// time. They are the limits of client-go's spam filter for an object's other events.
 	podEventBurst    = 25
 	podEventsPerHour = 12
 )
 
-// errTold says that a pod was told so much that the rest has to wait.
+// errTold is the error if a pod got so many events that the rest has to wait.
 var errTold = errors.New("the pod was told too much of its hardware of late")
 
-// hardware sends events to running pods about their GPUs and links. It remembers for a
-// term what it has told. After a restart, an event is not written twice, because its
-// name is made from its content.
+// hardware sends events to running pods about their GPUs and links. It remembers for a term which events
+// it has sent. After a restart, an event is not written twice, because its name is made from its content.
 type hardware struct {
 	state  State
 	client kubernetes.Interface
@@ -69,8 +68,8 @@ type hardware struct {
 	queue workqueue.TypedRateLimitingInterface[string] // of this term, nil when not leading; guarded by mu
 
 	// The rest is of this term, and only the one worker uses it.
-	told     map[string]map[types.UID]map[key]trouble // node -> pod -> what was told
-	limits   map[string]map[types.UID]*rate.Limiter   // node -> pod -> how many more events it may get
+	told     map[string]map[types.UID]map[key]trouble // node -> pod -> reported troubles
+	limits   map[string]map[types.UID]*rate.Limiter   // node -> pod -> limiter of its events
 	sorted   map[string][]*v1.Pod                     // node -> live pods
 	sortedAt time.Time
 }
@@ -83,7 +82,7 @@ func newHardware(state State, client kubernetes.Interface, pods corelisters.PodL
 	}
 }
 
-// seen takes a new version of an object. old is nil if the object is new.
+// seen records a new version of an object. old is nil if the object is new.
 func (w *hardware) seen(old, t *v1alpha1.NodeGPUTopology) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,7 +197,7 @@ func (w *hardware) next(ctx context.Context, queue workqueue.TypedRateLimitingIn
 	return true
 }
 
-// look compares what the pods of a node hold with what they were told.
+// look compares the state of the devices of a node's pods with the events they got.
 func (w *hardware) look(ctx context.Context, name string) error {
 	w.mu.Lock()
 	t := w.nodes[name]
@@ -232,7 +231,7 @@ func (w *hardware) look(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// limitOf is the limit of a pod's events.
+// limitOf returns the limiter of a pod's events.
 func (w *hardware) limitOf(node string, pod types.UID) *rate.Limiter {
 	if w.limits[node] == nil {
 		w.limits[node] = map[types.UID]*rate.Limiter{}
@@ -257,9 +256,9 @@ func (w *hardware) keepLimits(node string, pods []*v1.Pod) {
 	maps.DeleteFunc(w.limits[node], func(uid types.UID, _ *rate.Limiter) bool { return !here[uid] })
 }
 
-// tell writes what is new about a pod and returns all it has been told. If nothing is
-// known about the links, the old report about them stays. So does the report about a
-// GPU that is no longer part of the node.
+// tell writes the new events about a pod and returns all that it has been told. If the state of the links
+// is unknown, the old report about them stays. So does the report about a GPU that is no longer part of
+// the node.
 func (w *hardware) tell(
 	ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, now []trouble, links bool, before map[key]trouble,
 ) (map[key]trouble, error) {

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// publishInterval is how often a process looks whether it leads.
+	// publishInterval is the time between checks whether the process leads.
 	publishInterval = time.Second
-	// publishAgain is how often the profiles are written although they are what was written: somebody
-	// else may have changed them.
+	// publishAgain is the time after which unchanged profiles are written again: another client may have
+	// changed them.
 	publishAgain = 5 * time.Minute
 )
 
@@ -34,14 +34,14 @@ type ProfileSource interface {
 	MayLead() bool
 }
 
-// EndpointSource is what knows where this process answers; nil: nowhere.
+// EndpointSource returns the address and certificate of this process's endpoint; nil: none.
 type EndpointSource func() *diagnosis.Endpoint
 
-// ProfilePublisher writes the profiles of the scheduler that leads, its Lease, and where it answers, into the
-// ConfigMap diagnosis.ProfilesName, for the commands and the web view, which say by them what the scheduler
-// would choose, and whether one leads, and ask it. It runs in every process: the one that schedules need not be the one that
-// leads the reporters. A former leader whose write arrives late is put right by the next one's, publishAgain
-// later at most.
+// ProfilePublisher writes the profiles of the scheduler that leads, its Lease and its endpoint into the
+// ConfigMap diagnosis.ProfilesName. The commands and the web view use it to report the scheduler's choice
+// and whether one leads, and to send it queries. It runs in every process: the one that schedules need
+// not be the one that leads the reporters. A late write of a former leader is overwritten by the next
+// leader, publishAgain later at most.
 type ProfilePublisher struct {
 	source    ProfileSource
 	endpoint  EndpointSource
@@ -50,9 +50,9 @@ type ProfilePublisher struct {
 	name      string // of the process
 	clock     clock.WithTicker
 
-	told   string    // what was written last; empty: nothing in this term
-	at     time.Time // of that
-	logged time.Time // when a failure was
+	told   string    // last written text; empty: none in this term
+	at     time.Time // time of that write
+	logged time.Time // time of the last logged failure
 }
 
 // NewProfilePublisher returns a ProfilePublisher that writes into a namespace; name is the process's.
@@ -74,7 +74,7 @@ func (p *ProfilePublisher) Run(ctx context.Context) {
 	}
 }
 
-// look writes the profiles if this process leads and they are not what it wrote lately.
+// look writes the profiles if this process leads and they differ from the last written ones.
 func (p *ProfilePublisher) look(ctx context.Context) {
 	if !p.source.MayLead() {
 		p.told = ""
@@ -97,7 +97,7 @@ func (p *ProfilePublisher) look(ctx context.Context) {
 		return
 	}
 	if err := p.write(ctx, string(text)); err != nil {
-		if ctx.Err() == nil && (p.logged.IsZero() || now.Sub(p.logged) >= publishAgain) { // once in a while
+		if ctx.Err() == nil && (p.logged.IsZero() || now.Sub(p.logged) >= publishAgain) { // not on every failure
 			klog.FromContext(ctx).Error(err, "Publishing the profiles failed; nvtopo explain and the web view take the shipped profile", "configMap", klog.KRef(p.namespace, diagnosis.ProfilesName))
 			p.logged = now
 		}
@@ -107,8 +107,8 @@ func (p *ProfilePublisher) look(ctx context.Context) {
 	p.told, p.at = string(text), now
 }
 
-// write replaces the one value. The ConfigMap is part of the manifests, so that the scheduler needs no
-// right to create any.
+// write replaces the one value. The ConfigMap is part of the manifests, so the scheduler needs no right
+// to create one.
 func (p *ProfilePublisher) write(ctx context.Context, text string) error {
 	body, err := json.Marshal(map[string]any{"data": map[string]string{diagnosis.ProfilesKey: text}})
 	if err != nil {

@@ -25,9 +25,8 @@ func choiceOf(pod *v1.Pod) *allocation.Allocation {
 	return a
 }
 
-// lastChoice is choiceOf, or the pod's choice for another node: the Binding of an
-// earlier attempt was carried out late, and the scheduler ended before it could correct
-// it.
+// lastChoice returns the result of choiceOf, or the pod's allocation for another node: the Binding of an
+// earlier attempt was carried out late, and the scheduler ended before it could correct it.
 func lastChoice(pod *v1.Pod) *allocation.Allocation {
 	a, err := allocation.Parse(pod.Annotations[allocation.Key])
 	if err != nil || a.PodUID != pod.UID {
@@ -36,11 +35,10 @@ func lastChoice(pod *v1.Pod) *allocation.Allocation {
 	return a
 }
 
-// actual returns the allocation with kubelet's record in place of the choice. It
-// returns nil if both are the same and the annotation says that it is enforced. If only
-// the word is missing, it is added again, because a living agent confirms the choice.
-// Nothing is corrected until kubelet has recorded every container of the choice: half a
-// correction would claim GPUs twice.
+// actual returns the allocation with kubelet's record in place of the choice. It returns nil if both are
+// the same and the annotation is marked as enforced. If only the mark is missing, it is added again,
+// because a live agent confirms the choice. Nothing is corrected until kubelet has recorded every
+// container of the choice: half a correction would assign GPUs twice.
 func actual(old *allocation.Allocation, n *usage.Node, records []v1alpha1.Allocation) (*allocation.Allocation, error) {
 	a := &allocation.Allocation{
 		Version: old.Version, Node: n.Name, PodUID: old.PodUID, Assumed: old.Assumed, Enforced: true, Unconfirmed: old.Unconfirmed,
@@ -143,8 +141,8 @@ func numaNodes(containers []allocation.Container) []int {
 	return slices.Compact(all)
 }
 
-// confined returns the CPUs of all containers that are not init containers. known says
-// that all of these have CPUs: the CPUs of only some would be less than the pod has.
+// confined returns the CPUs of all containers that are not init containers. known reports whether all of
+// these have CPUs: the CPUs of only some would be less than the pod has.
 func confined(a *allocation.Allocation, records []v1alpha1.Allocation) (all nvtopo.CPUSet, known bool, err error) {
 	for i := range a.Containers {
 		c := &a.Containers[i]
@@ -164,8 +162,8 @@ func confined(a *allocation.Allocation, records []v1alpha1.Allocation) (all nvto
 	return all, known, nil
 }
 
-// unmet names the pod's own demand that its GPUs do not meet, or "". What a profile
-// demands of all its pods is not the pod's own demand.
+// unmet returns the pod's own demand that its GPUs do not meet, or "". The demands of a profile on all
+// its pods are not the pod's own.
 func unmet(pod *v1.Pod, a *allocation.Allocation, n *usage.Node) string {
 	opt := podrequest.Options{Supported: podrequest.AllPolicies(), DefaultPolicy: nvtopo.PolicyBestEffort}
 	for i := range a.Containers {

@@ -31,12 +31,11 @@ const (
 	// reported. After an outage of the API server all exporters come back within this
 	// time.
 	staleFor = 15 * time.Second
-	// StaleWithin is the longest time from when a graph stops counting until its condition
-	// Stale says so: the next look sees it, and the first look that is not before staleFor
-	// reports it.
+	// StaleWithin is the longest time from when a graph becomes invalid until its condition Stale is True:
+	// the next check sees it, and the first check that is not before staleFor reports it.
 	StaleWithin = lookInterval + staleFor + lookInterval
-	// FreshWithin is the longest time from when a graph counts again until its condition Stale
-	// is False: StaleWithin, but not before quietFor is over where it has just become True.
+	// FreshWithin is the longest time from when a graph becomes valid again until its condition Stale is
+	// False: StaleWithin, but not before quietFor is over if it has just become True.
 	FreshWithin = max(StaleWithin, quietFor+lookInterval)
 	// missingFor is how long a node may be without a graph: the exporter of a new node
 	// must start first.
@@ -62,24 +61,24 @@ const (
 	actionJudge            = "Judging"
 )
 
-// ReportSource is where the reports come from.
+// ReportSource provides the reports.
 type ReportSource interface {
 	Reports() []topologies.Report
 }
 
-// StaleReporter reports which nodes' graphs do not count. It writes the condition Stale
-// of their objects, which outlives this process, so a new leader repeats nothing, and
-// one event for each change. Call Run while this process leads.
+// StaleReporter reports nodes without a valid graph. It writes the condition Stale of their objects,
+// which outlives this process, so a new leader repeats nothing, and one event for each change. Call Run
+// while this process leads.
 type StaleReporter struct {
 	source   ReportSource
 	client   dynamic.Interface
 	recorder events.EventRecorder
 	clock    clock.WithTicker
 
-	nodes map[string]*told // node -> what was seen and reported in this term
+	nodes map[string]*told // node -> the state seen and reported in this term
 }
 
-// told is what is known of one node.
+// told is the state of one node.
 type told struct {
 	uid     types.UID // of the Node
 	reason  placement.Reason
@@ -132,7 +131,7 @@ func (s *StaleReporter) look(ctx context.Context) {
 	s.nodes = seen
 }
 
-// report reports what is new about a node, and returns whether there was anything.
+// report reports changes of a node, and returns whether there were any.
 func (s *StaleReporter) report(ctx context.Context, r *topologies.Report, t *told, now time.Time) bool {
 	object := &v1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind, Name: r.Node.Name, UID: r.Object}
 	said := false
@@ -169,7 +168,7 @@ func (s *StaleReporter) report(ctx context.Context, r *topologies.Report, t *tol
 	return true
 }
 
-// onNode is what the events of Nodes say, by the reason of the condition.
+// onNode has the texts of the events on Nodes, by the reason of the condition.
 var onNode = map[string]string{
 	reasonFresh:      "GPUs of this node are chosen by its graph again",
 	reasonReplaced:   "no GPUs of this node are chosen: the graph is of an earlier node of the name; the exporter of this one replaces it when it runs",

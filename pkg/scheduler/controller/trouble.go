@@ -33,7 +33,7 @@ const (
 // lostPrefix begins the exporter's reason for a GPU that is gone.
 const lostPrefix = "GPU is lost"
 
-// trouble is one thing that is wrong with what one pod holds.
+// trouble is one fault of the devices of one pod.
 type trouble struct {
 	reason string
 	gpu    string // UUID; empty if it is about the links between the pod's GPUs
@@ -47,15 +47,15 @@ type key struct{ reason, gpu, text string }
 
 func (t *trouble) key() key { return key{t.reason, t.gpu, t.text} }
 
-// holding is what one pod of a node has.
+// holding has the devices of one pod of a node.
 type holding struct {
 	pod    *v1.Pod
-	chosen *allocation.Allocation // nil if none of our schedulers chose for it
+	chosen *allocation.Allocation // nil if none of these schedulers chose for it
 	gpus   map[string][]string    // resource -> UUIDs
 }
 
-// holdingOf is what kubelet recorded for the pod. For containers without a record it is
-// what was chosen.
+// holdingOf returns the devices that kubelet recorded for the pod, and for containers without a record
+// the chosen ones.
 func holdingOf(pod *v1.Pod, all []v1alpha1.Allocation) *holding {
 	h := &holding{pod: pod, chosen: choiceOf(pod), gpus: map[string][]string{}}
 	add := func(resource string, ids []string) {
@@ -92,7 +92,7 @@ func (h *holding) has(gpu string) bool {
 	return false
 }
 
-// begun is when the pod got its GPUs.
+// begun returns when the pod got its GPUs.
 func (h *holding) begun() time.Time {
 	if h.chosen != nil {
 		return h.chosen.Assumed
@@ -100,8 +100,8 @@ func (h *holding) begun() time.Time {
 	return h.pod.CreationTimestamp.Time
 }
 
-// troubles says what is wrong with what a pod holds, and whether the state of the links
-// between its GPUs is known. It is pure.
+// troubles returns the faults of a pod's devices, and whether the state of the links between its GPUs is
+// known. It is a pure function.
 func troubles(h *holding, n *usage.Node, health []v1alpha1.GPUHealth) (out []trouble, links bool) {
 	several, links := 0, true
 	for _, ids := range h.gpus {
@@ -131,8 +131,8 @@ func troubles(h *holding, n *usage.Node, health []v1alpha1.GPUHealth) (out []tro
 	return out, links
 }
 
-// troubleOf says what is wrong with one GPU, or nil if nothing that concerns the pod is
-// known. accel is nil if the node no longer has the resource.
+// troubleOf returns the fault of one GPU, or nil if none is known that concerns the pod. accel is nil if
+// the node no longer has the resource.
 func (h *holding) troubleOf(resource string, accel *usage.Accel, id string, health []v1alpha1.GPUHealth, several bool) *trouble {
 	var since time.Time
 	if i := slices.IndexFunc(health, func(e v1alpha1.GPUHealth) bool { return e.ID == id }); i >= 0 && health[i].Since != nil {
@@ -167,9 +167,8 @@ func (h *holding) troubleOf(resource string, accel *usage.Accel, id string, heal
 	return t
 }
 
-// linkTrouble says whether the ring of a pod's GPUs has become worse than the
-// annotations promise. That is not known before kubelet's record and the annotations
-// agree.
+// linkTrouble returns a fault if the ring of a pod's GPUs has become worse than in the annotations. known
+// is false until kubelet's record and the annotations agree.
 func (h *holding) linkTrouble(n *usage.Node, accel *usage.Accel, ids []string) (t *trouble, known bool) {
 	if len(ids) < 2 {
 		return nil, true

@@ -25,9 +25,9 @@ import (
 const (
 	// unprovenInterval is how often the bound pods are checked.
 	unprovenInterval = 15 * time.Second
-	// unprovenFor is how long an allocation must be without an agent that confirms it
-	// before it is called unproven. After an outage of the API server, all agents come
-	// back within this time and publish what they could not.
+	// unprovenFor is how long an allocation must be without an agent that confirms it before it is marked as
+	// unproven. After an outage of the API server, all agents come back within this time and publish their
+	// pending records.
 	unprovenFor = time.Minute
 	// maxUnproven bounds the corrections of one check.
 	maxUnproven = 50
@@ -35,16 +35,15 @@ const (
 	eventUnproven = "GPUsUnproven"
 )
 
-// Unproven is what the marker needs from the scheduler's view of the nodes.
+// Unproven is the part of the scheduler's view of the nodes that the marker needs.
 type Unproven interface {
 	Unproven(pod *v1.Pod) *allocation.Allocation
 }
 
-// UnprovenMarker removes the word "enforced" from allocations whose node agent went
-// away before it could publish what kubelet did. After a roll-back the device plugin
-// serves kubelet directly, and nothing shows which GPUs the pods bound until then have
-// got. The GPUs stay in the annotation, as for every pod on a node without an agent.
-// Call Run while this process leads.
+// UnprovenMarker removes the mark "enforced" from allocations whose node agent went away before it could
+// publish kubelet's record. After a roll-back the device plugin serves kubelet directly, and no record
+// shows the GPUs of the pods bound until then. The GPUs stay in the annotation, as for every pod on a
+// node without an agent. Call Run while this process leads.
 type UnprovenMarker struct {
 	state    Unproven
 	client   kubernetes.Interface
@@ -116,8 +115,8 @@ func (u *UnprovenMarker) claimed(pod *v1.Pod) *allocation.Allocation {
 }
 
 func (u *UnprovenMarker) mark(ctx context.Context, pod *v1.Pod, a *allocation.Allocation) error {
-	// Only the allocation is written again. The other annotations say nothing about
-	// enforcement, and computing them needs the node's graph, which may be gone.
+	// Only the allocation is written again. The other annotations do not depend on enforcement, and
+	// computing them needs the node's graph, which may be gone.
 	annotations := maps.Clone(pod.Annotations)
 	maps.DeleteFunc(annotations, func(key, _ string) bool { return !allocation.IsOutputKey(key) })
 	text, err := (&allocation.Allocation{

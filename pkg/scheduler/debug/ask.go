@@ -22,32 +22,31 @@ import (
 )
 
 const (
-	// maxAsked bounds what is asked for.
+	// maxAsked bounds the size of a question in bytes.
 	maxAsked = 4 << 20
 	// answerTime bounds the time for an answer, its snapshot included.
 	answerTime = 90 * time.Second
-	// bodyTime and writeTime bound how long a client takes to send what is asked for, and to read what
-	// it is sent.
+	// bodyTime and writeTime bound how long a client takes to send its question, and to read the response.
 	bodyTime  = 10 * time.Second
 	writeTime = time.Minute
-	// turnTime is how long a request waits for the one before it. To refuse it at once would cost more:
-	// a client that asks without end then does little but be refused.
+	// turnTime is how long a request waits for the one before it. Refusing it at once would cost more: a
+	// client that repeats its request without pause would then be refused all the time.
 	turnTime = 2 * time.Second
 	// maxBodies bounds how many requests, of maxAsked bytes each, are read or wait at once.
 	maxBodies = 8
 	// maxAnswer bounds the size of an answer: 16 KiB for each of whatif.MaxAsked pods.
 	maxAnswer = 16 << 20
-	// maxWords bounds what is passed on of a failed child's words.
+	// maxWords bounds how much of a failed child's error output is passed on.
 	maxWords = 4 << 10
 	// lowPriority is the child's nice value.
 	lowPriority = 10
 )
 
-// Ask has a process answer what becomes of the pods in a file, by the snapshot that write writes.
+// Ask answers the question asked about pods in a separate process, from the snapshot that write writes.
 type Ask func(ctx context.Context, write func(io.Writer) error, asked []byte) ([]byte, error)
 
-// Child answers by this program in a process of its own, on one CPU: the metrics, logs and memory
-// of this one have nothing to do with it, and pods are scheduled meanwhile.
+// Child answers with this program in a process of its own, on one CPU: it has its own metrics, logs and
+// memory, and pods are scheduled meanwhile.
 func Child(ctx context.Context, write func(io.Writer) error, asked []byte) ([]byte, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -61,7 +60,7 @@ func Child(ctx context.Context, write func(io.Writer) error, asked []byte) ([]by
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, "what-if", "--snapshot=-", "--file=/dev/fd/3", "--output=json")
-	cmd.Env = []string{"GOMAXPROCS=1"} // it needs nothing of this process's
+	cmd.Env = []string{"GOMAXPROCS=1"} // it needs none of this process's variables
 	cmd.ExtraFiles = []*os.File{file}
 	cmd.WaitDelay = time.Second
 	var out, words bytes.Buffer
@@ -74,7 +73,7 @@ func Child(ctx context.Context, write func(io.Writer) error, asked []byte) ([]by
 		return nil, errors.Join(fmt.Errorf("starting %s: %w", self, err), feed.Close())
 	}
 	go func() {
-		// A child that does not read it says why itself.
+		// A child that does not read it reports why itself.
 		_, _ = feed.Write(asked)
 		_ = feed.Close()
 	}()
@@ -95,21 +94,20 @@ func Child(ctx context.Context, write func(io.Writer) error, asked []byte) ([]by
 	}
 }
 
-// startLow starts a process at a low priority, which on Linux it inherits from the thread that starts
-// it.
+// startLow starts a process at a low priority, which on Linux it inherits from the thread that starts it.
 func startLow(cmd *exec.Cmd) error {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with this goroutine
 		if runtime.GOOS == "linux" {
-			_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, lowPriority) // to be slower on its one CPU is a courtesy
+			_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, lowPriority) // a failure is ignored: the child has only one CPU anyway
 		}
 		started <- cmd.Start()
 	}()
 	return <-started
 }
 
-// limited passes on so many bytes and swallows the rest.
+// limited passes on the first left bytes and discards the rest.
 type limited struct {
 	to   io.Writer
 	left int
@@ -124,14 +122,13 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// whatIf answers POST requests for whatif.Path and GET requests for whatif.SnapshotPath, one at a
-// time.
+// whatIf answers POST requests for whatif.Path and GET requests for whatif.SnapshotPath, one at a time.
 type whatIf struct {
 	write    func(io.Writer) error // of a snapshot
-	ready    func() error          // why nothing can be answered now
+	ready    func() error          // why no request can be answered now
 	ask      Ask
-	bodyTime time.Duration // for a client to send what is asked for
-	turnTime time.Duration // for the request before to be answered
+	bodyTime time.Duration // for a client to send its question
+	turnTime time.Duration // for the previous request to be answered
 	bodies   chan struct{} // has one entry for each request in memory
 	turn     chan struct{} // has one entry while a request is answered
 }
@@ -156,14 +153,13 @@ func take(w http.ResponseWriter, entries chan struct{}) bool {
 	}
 }
 
-// refuse answers that the request has to be sent again.
+// refuse responds that the request has to be sent again.
 func refuse(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")
 	http.Error(w, "another question or snapshot is being answered: ask again in 5 seconds", http.StatusTooManyRequests)
 }
 
-// await waits until it is the request's turn, and takes it. If that takes too long, the request is
-// refused.
+// await waits for the request's turn. If that takes too long, the request is refused.
 func (a *whatIf) await(w http.ResponseWriter, r *http.Request) bool {
 	timer := time.NewTimer(a.turnTime)
 	defer timer.Stop()
@@ -200,7 +196,7 @@ func (a *whatIf) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer) // the client may be gone
 }
 
-// readBody reads what is asked for, before it is its turn: a slow client keeps nobody waiting.
+// readBody reads the question before the request's turn, so that a slow client does not delay others.
 func (a *whatIf) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	connection := http.NewResponseController(w)
 	if err := connection.SetReadDeadline(time.Now().Add(a.bodyTime)); err != nil {
@@ -210,10 +206,10 @@ func (a *whatIf) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	return asked, connection.SetReadDeadline(time.Time{}) // what is read from now on is that the client is gone
+	return asked, connection.SetReadDeadline(time.Time{}) // later reads only detect that the client is gone
 }
 
-// answer has a question answered, in its turn. If that fails, it says so to the client.
+// answer has a question answered, in its turn. If that fails, it responds with the error.
 func (a *whatIf) answer(w http.ResponseWriter, r *http.Request, asked []byte) (answer []byte, ok bool) {
 	if !a.await(w, r) {
 		return nil, false

@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// authQPS and authBurst limit what strangers can make the process ask the API
-	// server; the scheduler's own limit is not touched.
+	// authQPS and authBurst limit the requests to the API server that unauthenticated clients can cause; the
+	// scheduler's own limit is not used.
 	authQPS   = 20
 	authBurst = 40
 )
 
-// Serve shows the state at an address until ctx ends, and answers what-if; it is a
+// Serve serves the state at an address until ctx ends, and answers what-if; it is a
 // lifecycle.DebugServer.
 func (s *Source) Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug, state *nodestate.State) error {
 	access := rest.CopyConfig(h.KubeConfig())
@@ -69,7 +69,7 @@ func (s *Source) Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug,
 	return nil
 }
 
-// ready says why a process cannot answer what-if: it has not read everything, or it is not the one
+// ready returns why a process cannot answer what-if: it has not read everything, or it is not the one
 // that decides.
 func ready(state *nodestate.State) error {
 	switch {
@@ -81,13 +81,13 @@ func ready(state *nodestate.State) error {
 	return nil
 }
 
-// Diagnoser is what is shown.
+// Diagnoser provides the state to serve.
 type Diagnoser interface {
 	Diagnose(name string) *diagnosis.State
 }
 
-// Handler answers GET requests for nodestate.DiagnosisPath with the Diagnosis of a process by that
-// name. One is made at a time.
+// Handler answers GET requests for nodestate.DiagnosisPath with the Diagnosis of a process by that name.
+// One is made at a time.
 func Handler(of Diagnoser, name string) *http.ServeMux {
 	var mu sync.Mutex
 	mux := http.NewServeMux()

@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// Endpoint returns where the process answers, and the certificate that it serves with now; nil while it
-// answers nowhere.
+// Endpoint returns the address of the process's endpoint, and its present certificate; nil while there is
+// none.
 func (s *Source) Endpoint() *diagnosis.Endpoint {
 	if now := s.endpoint.Load(); now != nil {
 		return (*now)()
@@ -21,7 +21,7 @@ func (s *Source) Endpoint() *diagnosis.Endpoint {
 	return nil
 }
 
-// answersAt has Endpoint return an address, and the certificate that config has whenever it is asked: the
+// answersAt makes Endpoint return an address, and the certificate that config has at each call: the
 // certificate's files may change.
 func (s *Source) answersAt(address net.Addr, config *tls.Config) {
 	now := func() *diagnosis.Endpoint {

@@ -11,10 +11,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// promises are the choices that pods do not show yet, by pod.
+// promises are the assumed allocations that pods do not show yet, by pod.
 type promises map[types.UID]nodestate.Promise
 
-// show returns the pod as it will be once it shows its choice. The pod is not changed.
+// show returns the pod as it will be once it shows its allocation. The pod is not changed.
 func (p promises) show(pod *v1.Pod) *v1.Pod {
 	promise, ok := p[pod.UID]
 	if !ok || pod.Spec.NodeName != "" {

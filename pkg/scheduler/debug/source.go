@@ -26,8 +26,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// Source has what a snapshot of the process is made of: the objects in its informers, which are
-// written as they are and not copied. Make one in main, and attach it to the plugins.
+// Source has the inputs of a snapshot of the process: the objects in its informers, which are written as
+// they are and not copied. Make one in main, and attach it to the plugins.
 type Source struct {
 	config    string // KubeSchedulerConfiguration
 	gates     string // --feature-gates
@@ -36,7 +36,7 @@ type Source struct {
 	informers informers.SharedInformerFactory
 	namespace string
 	state     *nodestate.State
-	endpoint  atomic.Pointer[func() *diagnosis.Endpoint] // nil until the process answers
+	endpoint  atomic.Pointer[func() *diagnosis.Endpoint] // nil until the process has an endpoint
 }
 
 // NewSource returns a Source.
@@ -44,17 +44,17 @@ func NewSource() *Source {
 	return &Source{graphs: cache.NewStore(cache.MetaNamespaceKeyFunc), groups: func() []*schedulingv1alpha1.PodGroup { return nil }}
 }
 
-// Configure sets what the process was configured with: its KubeSchedulerConfiguration, empty if it
-// runs without, and --feature-gates. Call it before the first plugin is made.
+// Configure sets the configuration of the process: its KubeSchedulerConfiguration, empty if it runs
+// without, and --feature-gates. Call it before the first plugin is made.
 func (s *Source) Configure(config, featureGates string) { s.config, s.gates = config, featureGates }
 
-// ReadGroups sets what returns the PodGroups known. Call it before the first plugin is made.
+// ReadGroups sets the function that returns the known PodGroups. Call it before the first plugin is made.
 func (s *Source) ReadGroups(groups func() []*schedulingv1alpha1.PodGroup) { s.groups = groups }
 
 // Attach connects the Source with the plugins; it is a lifecycle.Attachment.
 func (s *Source) Attach(_ context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler {
 	s.informers, s.namespace, s.state = h.SharedInformerFactory(), namespace, state
-	// A store of pointers; its errors are of objects without a name.
+	// A store of pointers; it only fails for objects without a name.
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { _ = s.graphs.Add(obj) },
 		UpdateFunc: func(_, obj any) { _ = s.graphs.Update(obj) },
@@ -67,8 +67,8 @@ func (s *Source) Attach(_ context.Context, h fwk.Handle, namespace string, state
 	}
 }
 
-// Write writes a snapshot of the process, which calls itself by name, as of now. It takes
-// no lock for longer than a list of pointers takes.
+// Write writes a snapshot of the process, with the given name and time. It takes no lock for longer than
+// a list of pointers takes.
 func (s *Source) Write(out io.Writer, name string, now time.Time) error {
 	w, err := whatif.NewWriter(out, whatif.Header{At: now.UTC(), Scheduler: name, Config: s.config, FeatureGates: s.gates})
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Source) Write(out io.Writer, name string, now time.Time) error {
 	return w.Close()
 }
 
-// writePods writes the pods that have a node, are promised one or are nominated for one. All others
+// writePods writes the pods that have a node, are assumed on one or are nominated for one. All others
 // wait, and have been refused.
 func (s *Source) writePods(w *whatif.Writer, promises promises) error {
 	for _, obj := range s.informers.Core().V1().Pods().Informer().GetStore().List() {
@@ -99,7 +99,7 @@ func (s *Source) writePods(w *whatif.Writer, promises promises) error {
 	return nil
 }
 
-// writeOthers writes what else kube-scheduler's informers have.
+// writeOthers writes the other objects of kube-scheduler's informers.
 func (s *Source) writeOthers(w *whatif.Writer) error {
 	for _, kind := range whatif.Kinds() {
 		informer := s.informerOf(kind)
@@ -115,7 +115,7 @@ func (s *Source) writeOthers(w *whatif.Writer) error {
 	return nil
 }
 
-// informerOf is kube-scheduler's informer of a kind; nil if it has none. One that it does not run is
+// informerOf returns kube-scheduler's informer of a kind; nil if it has none. One that it does not run is
 // empty.
 func (s *Source) informerOf(kind *whatif.Kind) cache.SharedIndexInformer {
 	core, apps, storage, resource := s.informers.Core().V1(), s.informers.Apps().V1(), s.informers.Storage().V1(), s.informers.Resource().V1()
@@ -135,7 +135,7 @@ func (s *Source) informerOf(kind *whatif.Kind) cache.SharedIndexInformer {
 	return nil
 }
 
-// writeOurs writes graphs, the Leases that count, PodGroups and the ClusterTopology.
+// writeOurs writes graphs, valid Leases, PodGroups and the ClusterTopology.
 func (s *Source) writeOurs(w *whatif.Writer, now time.Time) error {
 	for _, obj := range s.graphs.List() {
 		if err := w.Add(whatif.KindOf(v1alpha1.SchemeGroupVersion.String(), "NodeGPUTopology"), obj); err != nil {

@@ -36,7 +36,7 @@ const (
 // step is how far one member has come in its gang's attempt.
 type step uint8
 
-// The steps of a member. 0 is of a pod that is none.
+// The steps of a member. 0 is for a pod that is no member.
 const (
 	held     step = iota + 1 // it has its reservation, and its cycle is to come
 	reserved                 // its Reserve was called: Unreserve or PostBind will be, too

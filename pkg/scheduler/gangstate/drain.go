@@ -43,9 +43,9 @@ type chosen struct {
 // keptPlaces are the places that a drain keeps: on the chosen nodes, except those where only pods of the
 // gang's own namespace are in the way.
 type keptPlaces struct {
-	places  map[string][]*candidates.Kept // how the gang held places when these were last published
-	devices map[string]v1.ResourceName    // by node: what nodes are counted by
-	shown   holding                       // what the gang held when they were published last
+	places  map[string][]*candidates.Kept // by node
+	devices map[string]v1.ResourceName    // by node: the device whose nodes are counted for the shares
+	shown   holding                       // how the gang held places when these were last published
 }
 
 // maxFailed is how many attempts of a gang may fail before its drain ends: something other than room

@@ -103,7 +103,7 @@ type Answer struct {
 func (p *Planner) Plan(q *Question) (*Answer, error) {
 	p.plans++
 	p.failed = nil
-	defer p.forget() // also of plans that fail: they ask nodes, too
+	defer p.forget() // also of plans that fail: they compute supplies, too
 	b := &build{p: p, q: q, tree: q.View.Tree, bound: map[int][]*v1.Pod{}}
 	if err := b.members(); err != nil {
 		return nil, err

@@ -101,7 +101,7 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 		}
 		x := &known.nodes[node]
 		if b.bound[node] != nil {
-			x = &supplied{} // no other gang has this answer
+			x = &supplied{} // this result is only valid for this gang
 		}
 		if !x.known || !stamper.Holds(node, &x.stamp, info) {
 			b.renew(x, stamper.Stamp(node, info), s, node)

@@ -11,13 +11,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// assumed are the pods that kube-scheduler's cache has on a node though no watch has shown them
-// there: it assumes them from their Reserve on. They leave that cache when they are seen bound, when
-// their attempt fails, and when they are seen deleted. A pod that is made anew under its name while
-// the watch of pods is broken is none of that: after the next list it is an update from one UID to the
+// assumed has the pods that kube-scheduler's cache has on a node though no watch has shown them there: it
+// assumes them from their Reserve on. They leave that cache when they are seen bound, when their attempt
+// fails, and when they are seen deleted. None of these events comes for a pod that is made again under
+// its name while the watch of pods is broken: after the next list it is an update from one UID to the
 // other. If the first pod was bound by then, its place is never freed again
-// (kubernetes/kubernetes#141255), and kube-scheduler has to begin with an empty cache. It ends
-// itself where it finds such a pod on another node than before; here we do.
+// (kubernetes/kubernetes#141255), and kube-scheduler has to begin with an empty cache. It ends itself if
+// it finds such a pod on another node than before; this type ends it here.
 type assumed struct {
 	corrupt func(pod *v1.Pod) // ends the process
 
@@ -39,30 +39,30 @@ func newAssumed(corrupt func(*v1.Pod)) *assumed {
 	return &assumed{corrupt: corrupt, pods: map[types.UID]step{}}
 }
 
-// endProcess says why and ends the process, as kube-scheduler does: it is started again, or a standby
-// leads.
+// endProcess logs the reason and ends the process, as kube-scheduler does: it is started again, or a
+// standby leads.
 func endProcess(pod *v1.Pod) {
 	klog.ErrorS(nil, "A pod that was bound here was replaced before the watch of pods showed that. Scheduler cache is corrupted: its GPUs would be given to nobody. Ending, to begin with a new one",
 		"pod", klog.KObj(pod), "uid", pod.UID)
 	klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 }
 
-// reserve takes note of a pod's Reserve.
+// reserve records a pod's Reserve.
 func (a *assumed) reserve(uid types.UID) {
 	a.mu.Lock()
 	a.pods[uid] = reserved
 	a.mu.Unlock()
 }
 
-// forget takes note that the cache forgets a pod, or knows it from the watch.
+// forget records that the cache forgets a pod, or has it from the watch.
 func (a *assumed) forget(uid types.UID) {
 	a.mu.Lock()
 	delete(a.pods, uid)
 	a.mu.Unlock()
 }
 
-// leave takes note that a pod was seen deleted. That is known for as long as its attempt goes on: it may
-// wait for its turn to be written for longer than others need to know of a pod that is gone.
+// leave records that a pod was seen deleted, for as long as its attempt goes on: it may wait to be
+// written for longer than other parts need to know that the pod is gone.
 func (a *assumed) leave(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,7 +82,7 @@ func (a *assumed) left(uid types.UID) bool {
 	return a.pods[uid] == gone
 }
 
-// bind takes note of a pod's Binding. A pod that was seen bound before is no longer here.
+// bind records a pod's Binding. A pod that was seen bound before has been removed already.
 func (a *assumed) bind(pod *v1.Pod) {
 	a.advance(pod, map[step]step{reserved: bound}, replaced)
 	if a.left(pod.UID) { // seen deleted before, or meanwhile
@@ -90,12 +90,12 @@ func (a *assumed) bind(pod *v1.Pod) {
 	}
 }
 
-// replace takes note that another pod has the name of one that was never seen bound.
+// replace records that another pod has the name of one that was never seen bound.
 func (a *assumed) replace(pod *v1.Pod) {
 	a.advance(pod, map[step]step{reserved: replaced}, bound)
 }
 
-// advance moves a pod on, and ends the process if it is both bound and replaced.
+// advance moves a pod to its next step, and ends the process if it is both bound and replaced.
 func (a *assumed) advance(pod *v1.Pod, to map[step]step, other step) {
 	a.mu.Lock()
 	now := a.pods[pod.UID]
@@ -108,8 +108,8 @@ func (a *assumed) advance(pod *v1.Pod, to map[step]step, other step) {
 	}
 }
 
-// handler follows the pods by the informer that feeds kube-scheduler's cache, so that both are told
-// the same.
+// handler follows the pods through the informer that feeds kube-scheduler's cache, so that both get the
+// same events.
 func (a *assumed) handler() cache.ResourceEventHandler {
 	seen := func(pod *v1.Pod) {
 		if pod.Spec.NodeName != "" {

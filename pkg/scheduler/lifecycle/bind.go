@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// Bind puts the choice on the Binding. The API server merges it into the pod in the
-// write that sets the pod's node. Pods without a choice are left to DefaultBinder.
+// Bind puts the allocation on the Binding. The API server merges it into the pod in the write that sets
+// the pod's node. Pods without an allocation are left to DefaultBinder.
 func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	attempt := p.binder.Attempt(pod.UID, nodeName)
 	if err := p.beginBinding(ctx, state, attempt); err != nil {
@@ -30,8 +30,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 			return fwk.AsStatus(err)
 		}
 	}
-	// Also if the choice is already written: the process may have been paused since
-	// then.
+	// Also if the allocation is already written: the process may have been paused since then.
 	if err := attempt.MayCarryOut(ctx); err != nil {
 		return fwk.AsStatus(err)
 	}
@@ -62,9 +61,8 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	return nil
 }
 
-// present fails if the pod was deleted or has ended since its cycle began. The API
-// server would still bind a pod that has ended, and the scheduler would not hear that
-// the pod is gone.
+// present fails if the pod was deleted or has ended since its cycle began. The API server would still
+// bind a pod that has ended, and the scheduler would get no event that the pod is gone.
 func (p *Plugin) present(pod *v1.Pod) error {
 	if p.allocations.Gone(pod.UID) || p.shared.assumed.left(pod.UID) {
 		return fmt.Errorf("pod %s/%s: %s", pod.Namespace, pod.Name, placement.PodGone)
@@ -72,9 +70,9 @@ func (p *Plugin) present(pod *v1.Pod) error {
 	return nil
 }
 
-// bind uses the API cacher if there is one, as DefaultBinder does, so that the
-// scheduler's own view stays consistent. On an error, refused says whether the API
-// server certainly refused. How often the cacher sends the Binding is not known.
+// bind uses the API cacher if there is one, as DefaultBinder does, so that the scheduler's own view stays
+// consistent. On an error, refused reports whether the API server certainly refused. It is unknown how
+// often the cacher sends the Binding.
 func (p *Plugin) bind(ctx context.Context, b *v1.Binding) (refused bool, err error) {
 	if cacher := p.handle.APICacher(); cacher != nil {
 		done, err := cacher.BindPod(b)

@@ -13,28 +13,28 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// eventChosen is the reason of the event that says which GPUs a pod got.
+// eventChosen is the reason of the event with the GPUs that a pod got.
 const eventChosen = "GPUsChosen"
 
-// chosenPerSecond and chosenBurst bound these events of all pods together. The scheduler sends its
-// events one after the other, and those that it cannot send in time it drops: these must not push
-// out others. What they say is in the pod's annotations as well.
+// chosenPerSecond and chosenBurst bound these events of all pods together. The scheduler sends its events
+// one after the other, and drops those that it cannot send in time: these must not push out others. Their
+// content is in the pod's annotations as well.
 const (
 	chosenPerSecond = 10
 	chosenBurst     = 100
 )
 
-// chosenKey is the key under which whoever writes a choice stores what PostBind says of it.
+// chosenKey is the key under which the writer of an allocation stores the text of PostBind's event.
 const chosenKey fwk.StateKey = "nvtopo.dev/chosen"
 
-// chosen is what is said of a choice, empty if there is nothing; immutable.
+// chosen is the text about an allocation, empty if there is none; immutable.
 type chosen string
 
 // Clone returns the same text.
 func (c chosen) Clone() fwk.StateData { return c }
 
-// chosenNote says what was chosen and how good it is beside the best there could be. annotations
-// are those that the choice is written as.
+// chosenNote returns the text with the chosen devices and their quality relative to the best possible.
+// annotations are the written form of the allocation.
 func chosenNote(a *allocation.Allocation, annotations map[string]string, c *Cycle) chosen {
 	indices := annotations[allocation.GPUIndicesKey]
 	if indices == "" {
@@ -70,7 +70,7 @@ func chosenNote(a *allocation.Allocation, annotations map[string]string, c *Cycl
 	return chosen(note)
 }
 
-// recordOf is the cycle's record of the choice; nil if there is none, or it is of another node.
+// recordOf returns the cycle's record of the choice; nil if there is none, or it is of another node.
 func recordOf(a *allocation.Allocation, c *Cycle) *allocation.Decision {
 	if c == nil || c.Decision == nil || c.Decision.Node != a.Node {
 		return nil
@@ -78,7 +78,7 @@ func recordOf(a *allocation.Allocation, c *Cycle) *allocation.Decision {
 	return c.Decision
 }
 
-// sayChosen writes the event, unless too many were written of late.
+// sayChosen writes the event, unless too many were written recently.
 func (p *Plugin) sayChosen(state fwk.CycleState, pod *v1.Pod) {
 	d, err := state.Read(chosenKey)
 	if err != nil {

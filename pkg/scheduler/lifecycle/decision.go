@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// decide notes why a node is chosen, before its GPUs are: the offers of this node and of the best
-// beside it, as they are now, and how many nodes were refused.
+// decide records why a node is chosen, before its GPUs are: the present offers of this node and of the
+// best others, and how many nodes were refused.
 func (p *Plugin) decide(c *Cycle, info fwk.NodeInfo) {
 	c.Decision = nil
 	if !c.Demand.HasGPUs() {
@@ -35,7 +35,7 @@ func (p *Plugin) decide(c *Cycle, info fwk.NodeInfo) {
 	}
 	chosen, ok := p.candidate(c, info, score)
 	if !ok {
-		return // by count: there is no set to speak of
+		return // by count: there is no set to describe
 	}
 	d.Band, d.BestRing = chosen.band, chosen.bestRing
 	d.Candidates = append(d.Candidates, chosen.Candidate)
@@ -61,8 +61,8 @@ func (p *Plugin) decide(c *Cycle, info fwk.NodeInfo) {
 	c.Decision = d
 }
 
-// byPlan notes that the GPUs are those of a gang's plan. It was made by other terms, and all other
-// nodes are refused for it.
+// byPlan records that the GPUs are those of a gang's plan. The plan was made by other criteria, and all
+// other nodes are refused because of it.
 func byPlan(d *allocation.Decision, a *allocation.Allocation) {
 	if d == nil {
 		return
@@ -76,7 +76,7 @@ func byPlan(d *allocation.Decision, a *allocation.Allocation) {
 	d.Candidates = []allocation.Candidate{{Node: d.Node, Ring: a.Ring.Bandwidth}}
 }
 
-// offered is a candidate, with what is told of the chosen one only.
+// offered is a candidate, with values that are recorded for the chosen one only.
 type offered struct {
 	allocation.Candidate
 	band     int
@@ -84,7 +84,7 @@ type offered struct {
 	millis   float64 // of an all-reduce
 }
 
-// modelOf names the GPU model of a node; empty if it is not known.
+// modelOf returns the GPU model of a node; empty if it is not known.
 func (p *Plugin) modelOf(node, resource string) string {
 	if n := p.nodes.Node(node); n != nil {
 		if accel := n.Accel(resource); accel != nil {
@@ -94,13 +94,14 @@ func (p *Plugin) modelOf(node, resource string) string {
 	return ""
 }
 
-// millis are rounded to three digits: the record is short.
+// millis rounds to three digits, to keep the record short.
 func millis(seconds float64) float64 {
-	ms, _ := strconv.ParseFloat(strconv.FormatFloat(1000*seconds, 'g', 3, 64), 64) // what was written can be read
+	ms, _ := strconv.ParseFloat(strconv.FormatFloat(1000*seconds, 'g', 3, 64), 64) // a formatted number can be parsed
 	return ms
 }
 
-// candidate is what a node has for the pod. Without a score there was nothing to compare with.
+// candidate returns the offer of a node for the pod. Without a score there was no other node to compare
+// with.
 func (p *Plugin) candidate(c *Cycle, info fwk.NodeInfo, score int) (out offered, ok bool) {
 	u := p.nodes.View(&c.Demand, info, p.Snapshot())
 	if u == nil {
@@ -122,7 +123,7 @@ func (p *Plugin) candidate(c *Cycle, info fwk.NodeInfo, score int) (out offered,
 	return out, true
 }
 
-// terms are in thousandths.
+// terms returns the parts of the score in thousandths.
 func terms(best *nodeindex.Best, o *nodeindex.Offer) *allocation.Terms {
 	bandwidth, latency, kept := best.Parts(o)
 	return &allocation.Terms{permille(bandwidth), permille(latency), permille(kept)}
@@ -130,7 +131,7 @@ func terms(best *nodeindex.Best, o *nodeindex.Offer) *allocation.Terms {
 
 func permille(v float64) int { return int(math.Round(1000 * min(max(v, 0), 1))) }
 
-// decisionOf is the record of why a choice was made as it is written, empty if there is none.
+// decisionOf returns the encoded record of why a choice was made, or "".
 func decisionOf(state fwk.CycleState, a *allocation.Allocation) string {
 	c := ReadCycle(state)
 	if c == nil || c.Decision == nil || c.Decision.Node != a.Node {

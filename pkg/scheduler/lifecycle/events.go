@@ -19,10 +19,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// EventsToRegister lists the events that can make a waiting pod fit, except changes of
-// graphs: after those the State itself wakes pods. When the framework asks for this
-// list the profile is complete, so one that leaves the plugin out of an extension
-// point, or an impossible order of binders, stops the start here.
+// EventsToRegister lists the events that can make a waiting pod fit, except changes of graphs: after
+// those the State itself wakes pods. When the framework calls this method the profile is complete, so a
+// profile that leaves the plugin out of an extension point, or has an impossible order of binders, stops
+// the start here.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	if err := p.checkPoints(); err != nil {
 		return nil, err
@@ -37,8 +37,8 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 	}, nil
 }
 
-// checkBindOrder refuses a profile in which DefaultBinder would bind before the choice
-// is on the Binding.
+// checkBindOrder refuses a profile in which DefaultBinder would bind before the allocation is on the
+// Binding.
 func (p *Plugin) checkBindOrder() error {
 	enabled := p.enabled()
 	if !p.Profile.WriteInBind || enabled == nil {
@@ -54,8 +54,8 @@ func (p *Plugin) checkBindOrder() error {
 		p.handle.ProfileName(), slices.Sorted(slices.Values(p.Profile.plugins)), names.DefaultBinder)
 }
 
-// bindsFirst reports whether no Binding is sent before our Bind is called: our plugin
-// is the first binder, and no extender binds, which would come before all plugins.
+// bindsFirst reports whether no Binding is sent before Bind of this plugin is called: the plugin is the
+// first binder, and no extender binds, which would come before all plugins.
 func (p *Plugin) bindsFirst() bool {
 	enabled := p.enabled()
 	if enabled == nil || len(enabled.Bind.Enabled) == 0 || !slices.Contains(p.Profile.plugins, enabled.Bind.Enabled[0].Name) {
@@ -64,8 +64,8 @@ func (p *Plugin) bindsFirst() bool {
 	return !slices.ContainsFunc(p.handle.Extenders(), func(e fwk.Extender) bool { return e.IsBinder() })
 }
 
-// enabled returns the profile's plugins by extension point, in their order; nil if the
-// framework does not say.
+// enabled returns the profile's plugins by extension point, in their order; nil if the framework does not
+// provide them.
 func (p *Plugin) enabled() *config.Plugins {
 	if f, ok := p.handle.(interface{ ListPlugins() *config.Plugins }); ok {
 		return f.ListPlugins()
@@ -135,7 +135,7 @@ func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (
 	if err != nil {
 		return fwk.Queue, err
 	}
-	if changed == nil { // deleted, or no longer nominated: a nominated pod was counted
+	if changed == nil { // deleted, or no longer nominated: a nominated pod used capacity
 		if old.Spec.NodeName == "" && old.Status.NominatedNodeName == "" || !p.Profile.heldAnything(old) {
 			return fwk.QueueSkip, nil
 		}
@@ -157,7 +157,7 @@ func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (
 	return fwk.QueueSkip, nil
 }
 
-// asks is equal for two versions of a pod that have the same result on every node.
+// asks returns equal texts for two versions of a pod that have the same result on every node.
 func (p *Profile) asks(pod *v1.Pod) string {
 	d, err := p.Demand(pod)
 	if err != nil {
@@ -173,8 +173,8 @@ func scaledDown(old, changed *v1.Pod) bool {
 	return after.Cpu().Cmp(*before.Cpu()) < 0 || after.Memory().Cmp(*before.Memory()) < 0
 }
 
-// heldAnything is also true for a pod with only CPU or memory: these count against the
-// NUMA nodes they may be on.
+// heldAnything reports whether a pod had devices, CPU or memory: the latter use the NUMA nodes they may
+// be on.
 func (p *Profile) heldAnything(pod *v1.Pod) bool {
 	d, err := p.Demand(pod)
 	return err != nil || d.HasGPUs() || d.MilliCPU > 0 || d.Memory > 0

@@ -12,9 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// Filter says whether the node can give the pod now what it asks for. The result is
-// Unschedulable if an eviction could help, and UnschedulableAndUnresolvable if even the
-// empty node could not serve the pod.
+// Filter reports whether the pod fits the node now. The result is Unschedulable if an eviction could
+// help, and UnschedulableAndUnresolvable if even the empty node could not serve the pod.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
 	if c == nil || c.Owner != p.name {
@@ -35,8 +34,8 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	return fwk.NewStatus(code, v.Reason.Text(c.Demand.Request))
 }
 
-// judge takes only the planned node for a pod of a gang with a plan: on others there may be
-// room, too, but what the plan keeps for the pod would not be used. An eviction would not help.
+// judge accepts only the planned node for a pod of a gang with a plan: others may have room, too, but the
+// place that the plan keeps for the pod would not be used. An eviction would not help.
 func (p *Plugin) judge(c *Cycle, info fwk.NodeInfo) placement.Verdict {
 	if c.Planned == "" {
 		return p.nodes.Judge(&c.Demand, info, p.Snapshot())
@@ -45,7 +44,7 @@ func (p *Plugin) judge(c *Cycle, info fwk.NodeInfo) placement.Verdict {
 		return placement.Verdict{Reason: placement.PlannedElsewhere, Never: true}
 	}
 	reason, ok := p.gangReserver.JudgePlanned(&c.Demand, info)
-	if !ok { // it is planned without a choice
+	if !ok { // it is planned without an allocation
 		return p.nodes.Judge(&c.Demand, info, p.Snapshot())
 	}
 	return placement.Verdict{Reason: reason, Never: true}

@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// eventKeyIgnored is the reason of the event on a pod with keys that nothing reads.
+	// eventKeyIgnored is the reason of the event on a pod with keys that no part reads.
 	eventKeyIgnored = "KeyIgnored"
 	// ignoredPerSecond and ignoredAtOnce bound these events of all pods together.
 	ignoredPerSecond = 50
 	ignoredAtOnce    = 100
-	// leadsAgain is how often a process with something to say looks whether it leads.
+	// leadsAgain is the time between checks whether a process with pending events leads.
 	leadsAgain = time.Second
 )
 
-// TellIgnoredKeys says by an event on a pod which of its keys nothing reads, once for each version of its
-// keys and for one member of a gang of those that have the same. It looks at pods as they come, since a
+// TellIgnoredKeys reports the unread keys of a pod in an event on it, once for each version of its keys
+// and for one member of a gang among those with the same text. It checks pods as they come, since a
 // member may wait for others without any attempt to schedule it.
 func TellIgnoredKeys(clk clock.Clock) Attachment {
 	return func(ctx context.Context, h fwk.Handle, _ string, state *nodestate.State) cache.ResourceEventHandler {
@@ -48,7 +48,7 @@ func TellIgnoredKeys(clk clock.Clock) Attachment {
 	}
 }
 
-// ignored are the pods with keys that nothing reads, and what is yet to be said of them.
+// ignored has the pods with unread keys, and the events that are still to be sent.
 type ignored struct {
 	serves  func(profile string) bool
 	mayLead func() bool
@@ -60,14 +60,14 @@ type ignored struct {
 	pending []telling             // guarded by mu
 }
 
-// subject is what is said once: a text of a gang, or of a pod that is in none.
+// subject is what is reported once: a text about a gang, or about a pod that is in none.
 type subject struct {
 	gang gangrequest.Key
 	pod  types.UID
 	text string
 }
 
-// telling is a pod that is to be told.
+// telling is a pod that gets an event.
 type telling struct {
 	pod *v1.Pod
 	subject
@@ -105,8 +105,8 @@ func (i *ignored) handler() cache.ResourceEventHandler {
 	}
 }
 
-// set takes note of a pod as it is now. A pod that is bound was told, or is told next, by the process that
-// bound it; another one has nothing to say of it.
+// set records a pod. A bound pod got its event from the process that bound it, or gets it next; other
+// processes send none.
 func (i *ignored) set(pod *v1.Pod) {
 	if pod.Spec.NodeName != "" {
 		if !i.mayLead() {
@@ -151,7 +151,7 @@ func (i *ignored) drop(uid types.UID) {
 	i.forget(uid)
 }
 
-// forget needs i.mu.
+// forget drops a pod. The caller holds i.mu.
 func (i *ignored) forget(uid types.UID) {
 	s, ok := i.of[uid]
 	if !ok {
@@ -160,11 +160,11 @@ func (i *ignored) forget(uid types.UID) {
 	delete(i.of, uid)
 	if i.told[s]--; i.told[s] == 0 {
 		delete(i.told, s)
-		i.pending = slices.DeleteFunc(i.pending, func(t telling) bool { return t.subject == s }) // a standby never tells them
+		i.pending = slices.DeleteFunc(i.pending, func(t telling) bool { return t.subject == s }) // a standby never reports them
 	}
 }
 
-// next returns the pod that is told next, of those that are still as they were.
+// next returns the pod that gets the next event, among those whose text is still current.
 func (i *ignored) next() (telling, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -178,7 +178,7 @@ func (i *ignored) next() (telling, bool) {
 	return telling{}, false
 }
 
-// run tells one pod after the other while this process leads, until ctx ends.
+// run sends the events one after the other while this process leads, until ctx ends.
 func (i *ignored) run(ctx context.Context, clk clock.Clock, limit flowcontrol.RateLimiter, tell func(*v1.Pod, string)) {
 	for {
 		if i.mayLead() {

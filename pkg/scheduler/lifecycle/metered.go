@@ -13,10 +13,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// getsFinalizer reports whether the pod is to get the finalizer of metering: it asks for devices in a
-// tenant's namespace. Without it, a pod that is bound and deleted while the pool controller is away
+// getsFinalizer reports whether the pod is to get the finalizer of metering, because it requests devices
+// in a tenant's namespace. Without it, a pod that is bound and deleted while the pool controller is away
 // is on no bill. The cache may not show the label of a new namespace yet. As a rule it does by then:
-// Kueue lets in what the pool controller has made a queue for, once it saw the label.
+// Kueue admits workloads only through a queue that the pool controller made after it saw the label.
 func getsFinalizer(pod *v1.Pod, namespaces corelisters.NamespaceLister) bool {
 	if slices.Contains(pod.Finalizers, names.FinalizerMetering) || !units.AsksForDevices(pod) {
 		return false

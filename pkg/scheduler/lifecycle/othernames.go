@@ -12,20 +12,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 )
 
-// otherNames are names under which scheduler profiles for topology enable plugins that are parts of
-// ours, with ours.
+// otherNames maps the plugin names of other topology-aware scheduler profiles to the plugin here that
+// includes them.
 var otherNames = map[string]string{
 	"TopologyAwareFilter": config.TopologyAwareName,
 	"TopologyAwareScore":  config.TopologyAwareName,
 	"NUMAAffinityScore":   config.NUMAAffinityName,
 }
 
-// insteadOfOtherNames is the part of a profile that enables our plugins.
+// insteadOfOtherNames is the part of a profile that enables these plugins.
 const insteadOfOtherNames = `plugins: {multiPoint: {enabled: [{name: TopologyAware, weight: 25}, {name: NUMAAffinity, weight: 3}]}, postFilter: {enabled: [{name: TopologyAware}]}}`
 
-// CheckPluginNames refuses a KubeSchedulerConfiguration that has one of these names, and says what to write.
-// kube-scheduler would only say that there is no such plugin, and of arguments for it nothing. Whatever else
-// is wrong with the text is kube-scheduler's to say.
+// CheckPluginNames refuses a KubeSchedulerConfiguration that has one of these names, with the
+// replacement. kube-scheduler would only report that there is no such plugin, and would not mention
+// arguments for it. All other faults of the text are left to kube-scheduler to report.
 func CheckPluginNames(text []byte) error {
 	obj, _, err := scheme.Codecs.UniversalDecoder().Decode(text, nil, nil)
 	if err != nil {
@@ -47,7 +47,7 @@ func CheckPluginNames(text []byte) error {
 	return nil
 }
 
-// pluginNames are those that a profile enables or has arguments for, sorted.
+// pluginNames returns the plugins that a profile enables or has arguments for, sorted.
 func pluginNames(p *schedconfig.KubeSchedulerProfile) []string {
 	out := p.Plugins.Names()
 	if p.Plugins != nil {

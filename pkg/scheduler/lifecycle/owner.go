@@ -24,8 +24,8 @@ func (p *Profile) owner(r *podrequest.Request) string {
 	return config.TopologyAwareName
 }
 
-// owns reports whether this plugin is the owner of the cycle's pod. Where no PreFilter of ours ran, it
-// answers for a pod that asks for nothing.
+// owns reports whether this plugin is the owner of the cycle's pod. If no PreFilter of these plugins ran,
+// it is that of a pod without requests.
 func (p *Plugin) owns(state fwk.CycleState) bool {
 	if c := ReadCycle(state); c != nil {
 		return c.Owner == p.name
@@ -38,8 +38,8 @@ func (c *Cycle) served() bool {
 	return c.Demand.HasGPUs() || c.Owner == config.NUMAAffinityName && c.Demand.HasNUMAPolicy()
 }
 
-// checkPoints refuses a profile that leaves the plugin out where the owner of a pod has to run: no other
-// would do its part.
+// checkPoints refuses a profile that leaves the plugin out of an extension point where the owner of a pod
+// has to run: no other plugin would do its part.
 func (p *Plugin) checkPoints() error {
 	enabled := p.enabled()
 	if enabled == nil {

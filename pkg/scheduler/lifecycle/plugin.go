@@ -26,14 +26,14 @@ type Plugin struct {
 	handle fwk.Handle
 	shared *Shared
 	parts
-	// namespaces says whose pods are billed.
+	// namespaces has the tenants' namespaces, whose pods are billed.
 	namespaces corelisters.NamespaceLister
-	// Profile is this profile's, shared with the other plugin. New fills in its own
-	// part; later it is read only.
+	// Profile is this profile's, shared with the other plugin. New fills in its own part; later it is read
+	// only.
 	Profile *Profile
 }
 
-// parts are those of the State that it uses.
+// parts are the parts of the State that the plugin uses.
 type parts struct {
 	nodes        *nodestate.NodeCache
 	allocations  *nodestate.AllocationTable
@@ -56,8 +56,8 @@ var (
 	_ fwk.SignPlugin        = &Plugin{}
 )
 
-// New returns the common part of the named plugin, and the State for the plugin to take the parts of that it
-// uses. cares says which pods the plugin is for; it ignores all others.
+// New returns the common part of the named plugin, and the State, from which the plugin takes the parts
+// that it uses. cares reports whether the plugin is for a pod; it ignores all others.
 func New(ctx context.Context, h fwk.Handle, shared *Shared, name string, set Settings, cares func(*podrequest.Request) bool) (*Plugin, *nodestate.State, error) {
 	if shared == nil {
 		return nil, nil, errors.New("the plugin was registered without the process-wide state")
@@ -91,8 +91,8 @@ func (p *Plugin) Cycle(state fwk.CycleState) *Cycle {
 	return c
 }
 
-// View returns this cycle's view and what is used on a node, for scoring. The usage is
-// nil if there is nothing to score.
+// View returns this cycle's view and the usage of a node, for scoring. The usage is nil if there is
+// nothing to score.
 func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*Cycle, *usage.Usage) {
 	c := p.Cycle(state)
 	if c == nil {
@@ -104,15 +104,14 @@ func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*Cycle, *usage.U
 // Snapshot returns the cycle's snapshot of the nodes.
 func (p *Plugin) Snapshot() fwk.NodeInfoLister { return p.handle.SnapshotSharedLister().NodeInfos() }
 
-// parsed is a pod and what was read from it.
+// parsed is a pod and its parsed demand.
 type parsed struct {
 	pod    *v1.Pod
 	demand *placement.Demand
 }
 
-// Demand reads the pod with the profile's arguments. It remembers the profile's last
-// answer, because both plugins and SignPod ask in every cycle. The scheduler never
-// changes a pod object.
+// Demand parses the pod with the profile's arguments. It remembers the profile's last result, because
+// both plugins and SignPod call it in every cycle. The scheduler never changes a pod object.
 func (p *Profile) Demand(pod *v1.Pod) (*placement.Demand, error) {
 	if last := p.last.Load(); last != nil && last.pod == pod {
 		return last.demand, nil
@@ -135,7 +134,7 @@ func (p *Profile) IsMember(pod *v1.Pod) bool {
 	return ok
 }
 
-// IsNear reports whether a pod wants to be near to a gang, for which another plugin lists nodes.
+// IsNear reports whether a pod requests to be near to a gang, for which another plugin lists nodes.
 func (p *Profile) IsNear(pod *v1.Pod) bool {
 	if !p.Gangs {
 		return false

@@ -15,25 +15,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// eventPlacedByCount is the reason of the event and of the condition on a pod placed
-// by count.
+// eventPlacedByCount is the reason of the event and of the condition on a pod placed by count.
 const eventPlacedByCount = "PlacedByCount"
 
-// byCountKey is the key under which Reserve stores why it chose no GPUs for a pod that
-// needs some.
+// byCountKey is the key under which Reserve stores why it chose no GPUs for a pod that needs some.
 const byCountKey fwk.StateKey = "nvtopo.dev/by-count"
 
-// byCount is why a node's graph did not count; immutable.
+// byCount is why a node's graph was not valid; immutable.
 type byCount string
 
 // Clone returns the same text.
 func (b byCount) Clone() fwk.StateData { return b }
 
-// PostBind takes note that the pod is bound, says which GPUs it got, and marks one for
-// which no GPUs were chosen because its node's graph did not count. It writes a condition
-// for programs and an event for people. The scheduler itself does not need the mark: until
-// the agent has recorded the pod's GPUs, the node's usage counts them from the pod itself,
-// so a lost mark frees nothing.
+// PostBind records that the pod is bound, sends the event with the GPUs it got, and marks a pod for which
+// no GPUs were chosen because its node's graph was not valid. The mark is a condition for programs and an
+// event for people. The scheduler itself does not need it: until the agent has recorded the pod's GPUs,
+// the node's usage includes their number from the pod itself, so a lost mark frees nothing.
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
 	if !p.owns(state) {
 		return

@@ -31,9 +31,9 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *
 	return nil
 }
 
-// writes reports whether PreBind has something to write: a choice that does not travel on the Binding,
-// an earlier one to take away, or a finalizer. With a finalizer the choice is written as well, since a
-// Binding carries none.
+// writes reports whether PreBind has something to write: an allocation that does not travel on the
+// Binding, an earlier one to remove, or a finalizer. With a finalizer the allocation is written as well,
+// since a Binding carries none.
 func (p *Plugin) writes(state fwk.CycleState, pod *v1.Pod, attempt nodestate.Attempt) bool {
 	switch {
 	case attempt.Pending() != nil:
@@ -44,9 +44,9 @@ func (p *Plugin) writes(state fwk.CycleState, pod *v1.Pod, attempt nodestate.Att
 	return p.clears(state, pod, attempt) || getsFinalizer(pod, p.namespaces)
 }
 
-// PreBind writes the whole choice in one PATCH. The response is not used: the pod object
-// belongs to the scheduler's cache. A feature gate of kube-scheduler decides whether
-// PreBindPreFlight was called before.
+// PreBind writes the whole allocation in one PATCH. The response is not used: the pod object belongs to
+// the scheduler's cache. A feature gate of kube-scheduler decides whether PreBindPreFlight was called
+// before.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	attempt := p.binder.Attempt(pod.UID, nodeName)
 	if !p.owns(state) || !p.writes(state, pod, attempt) {
@@ -63,7 +63,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	var annotations map[string]string
 	if a == nil {
-		err = p.leader.Check(ctx) // a successor may have made a choice for the pod
+		err = p.leader.Check(ctx) // a successor may have made an allocation for the pod
 	} else if err = attempt.MayCarryOut(ctx); err == nil {
 		annotations, err = p.annotations(state, pod, a)
 	}
@@ -81,8 +81,8 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return fwk.AsStatus(p.write(ctx, pod, attempt, body))
 }
 
-// annotations are what is written on the pod: its choice, why it was made, and its rank if it is
-// one of a gang.
+// annotations returns the annotations to write on the pod: its allocation, why it was chosen, and its
+// rank if it is in a gang.
 func (p *Plugin) annotations(state fwk.CycleState, pod *v1.Pod, a *allocation.Allocation) (map[string]string, error) {
 	annotations, err := p.nodes.Annotations(a, p.Profile.WriteAliases)
 	if err != nil {
@@ -101,10 +101,10 @@ func (p *Plugin) annotations(state fwk.CycleState, pod *v1.Pod, a *allocation.Al
 	return annotations, nil
 }
 
-// write sends the PATCH and records in the reservation how it ended.
+// write sends the PATCH and records its outcome in the reservation.
 func (p *Plugin) write(ctx context.Context, pod *v1.Pod, attempt nodestate.Attempt, body []byte) (err error) {
-	// A PATCH without a clear answer may be carried out later, over another choice that
-	// was made in the meantime. From here on the reservation may only become doubtful.
+	// A PATCH without a clear answer may be carried out later, over another allocation that was made in the
+	// meantime. From here on the outcome may be unknown.
 	attempt.BindingBegan()
 	ctx, cancel := p.binder.Bounded(ctx)
 	defer cancel()
@@ -132,10 +132,9 @@ func (p *Plugin) write(ctx context.Context, pod *v1.Pod, attempt nodestate.Attem
 	return nil
 }
 
-// clears reports whether a pod that is bound without a choice has, or may have, the
-// choice of an earlier attempt on it. It would be bound with that, and have GPUs that
-// other pods got since. A new leader may not know of a choice that its predecessor
-// wrote.
+// clears reports whether a pod that is bound without an allocation has, or may have, the allocation of an
+// earlier attempt on it. It would be bound with that, and have GPUs that other pods got since. A new
+// leader may not know of an allocation that its predecessor wrote.
 func (p *Plugin) clears(state fwk.CycleState, pod *v1.Pod, attempt nodestate.Attempt) bool {
 	c := p.Cycle(state)
 	if c == nil || attempt.HasChoice() {

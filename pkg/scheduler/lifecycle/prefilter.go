@@ -32,10 +32,9 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if !p.lists.Synced() {
-		// The pods behind this one would also be tried in vain, and each would get an
-		// event. A pod that waited is refused anyway, because its cycle's snapshot is
-		// as old as the wait. The status is not resolvable, so nobody is evicted for
-		// it. The State wakes the pod when it has read everything.
+		// The pods behind this one would also be tried in vain, and each would get an event. A pod that waited
+		// is refused anyway, because its cycle's snapshot is as old as the wait. The status is not resolvable,
+		// so no pod is evicted for it. The State wakes the pod when it has read everything.
 		p.lists.Await(ctx)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonNotSynced)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// Reserve chooses the devices on the node and records the choice. If that is no longer
-// possible since Filter, the pod is unschedulable on this node for now.
+// Reserve chooses the devices on the node and records the choice. If that is no longer possible since
+// Filter, the pod is unschedulable on this node for now.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	if !p.owns(state) {
 		return nil
@@ -33,7 +33,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if c == nil {
 		return nil
 	}
-	// A gang's member that has its place mostly waits at Permit, and must not be late there.
+	// A gang's member that has its place usually waits at Permit, and must not be late there.
 	if _, planned := p.gangReserver.Planned(pod.UID); !planned {
 		p.binder.AwaitWrites(ctx)
 	}
@@ -48,7 +48,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		return fwk.NewStatus(fwk.Unschedulable, reason.Text(c.Demand.Request))
 	}
 	if a == nil && c.Demand.HasGPUs() {
-		// For PostBind, which must not ask again: the graph may count by then.
+		// For PostBind, which must not check again: the graph may be valid by then.
 		state.Write(byCountKey, byCount(p.nodes.CheckGraph(info.Node()).String()))
 	} else {
 		state.Delete(byCountKey) // left by an earlier Reserve in this cycle
@@ -59,8 +59,8 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return nil
 }
 
-// choose takes what a gang's plan has for the pod, if there was a plan when the cycle began, or
-// chooses.
+// choose takes the pod's allocation in its gang's plan, if there was a plan when the cycle began, or
+// chooses one.
 func (p *Plugin) choose(c *Cycle, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, placement.Reason) {
 	if c.Planned != "" {
 		a, ended := p.gangReserver.ReservePlanned(pod.UID, info.Node().Name)
@@ -75,8 +75,8 @@ func (p *Plugin) choose(c *Cycle, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.N
 	return p.allocations.Assume(&c.Demand, pod, info, snapshot)
 }
 
-// Unreserve takes the choice back. It does not change the cycle's view, because the
-// same cycle may reserve again.
+// Unreserve takes the allocation back. It does not change the cycle's view, because the same cycle may
+// reserve again.
 func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
 	if !p.owns(state) {
 		return

@@ -8,10 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// sends counts how often a write went to the API server. client-go repeats a request by
-// itself after a 429 or a 5xx with Retry-After, and net/http after a closed connection.
-// The caller gets only the last answer, which proves nothing about the earlier
-// requests.
+// sends counts how often a write went to the API server. client-go repeats a request by itself after a
+// 429 or a 5xx with Retry-After, and net/http after a closed connection. The caller gets only the last
+// answer, which proves nothing about the earlier requests.
 type sends struct{ n atomic.Int32 }
 
 // count returns a context for the write.

@@ -28,22 +28,21 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/topologies"
 )
 
-// Shared is what all plugin instances of a process share. Make one in main and pass it
-// to both plugins' factories: two profiles with separate States would give one GPU to
-// two pods.
+// Shared is the state that all plugin instances of a process share. Make one in main and pass it to both
+// plugins' factories: two profiles with separate States would give one GPU to two pods.
 type Shared struct {
 	clock   clock.WithTicker
 	others  []Attachment
 	serve   DebugServer
 	assumed *assumed
-	chosen  flowcontrol.PassiveRateLimiter // of the events that say what was chosen
+	chosen  flowcontrol.PassiveRateLimiter // limits the events with the chosen devices
 
 	mu       sync.Mutex
 	state    *nodestate.State
 	config   nodestate.Config
 	debug    Debug
-	profiles map[string]*Profile   // profile name -> what its plugins were given
-	gangs    map[string]StartGangs // profile name -> what is to be called, or was, for its gangs
+	profiles map[string]*Profile   // profile name -> the arguments of its plugins
+	gangs    map[string]StartGangs // profile name -> the function to call, or called, for its gangs
 }
 
 // NewShared returns a Shared. others start with the first plugin.
@@ -61,18 +60,19 @@ func (s *Shared) Clock() clock.WithTicker { return s.clock }
 // until ctx ends. It returns a handler for NodeGPUTopologies.
 type Attachment func(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler
 
-// Debug is where a process shows its State; nowhere if the address is empty.
+// Debug is the address at which a process serves its State, and its certificate; not served if the
+// address is empty.
 type Debug struct{ Address, CertFile, KeyFile string }
 
-// DebugServer serves the State there until ctx ends. It fails at once if it cannot use
-// the address.
+// DebugServer serves the State at that address until ctx ends. It fails at once if it cannot use the
+// address.
 type DebugServer func(ctx context.Context, h fwk.Handle, where Debug, state *nodestate.State) error
 
-// ServeDebug sets the server of the State, for the case that the arguments ask for one.
-// Call it before the first plugin is made.
+// ServeDebug sets the server of the State, for the case that the arguments request one. Call it before
+// the first plugin is made.
 func (s *Shared) ServeDebug(serve DebugServer) { s.serve = serve }
 
-// Profile is what the plugins of one profile were configured with, together.
+// Profile is the combined configuration of the plugins of one profile.
 type Profile struct {
 	Options      podrequest.Options
 	Unenforced   placement.Unenforced
@@ -82,15 +82,15 @@ type Profile struct {
 	WriteAliases bool
 	WriteInBind  bool // annotations travel on the Binding
 	Gangs        bool // pods of gangs are placed together, by another plugin
-	// Rank is that of a member which is on its way to be bound; nil without gangs.
+	// Rank returns the rank of a member of the present attempt; nil without gangs.
 	Rank func(types.UID) (rank int, ok bool)
-	// Yield takes back what is held for gangs of the members; nil without gangs.
+	// Yield takes back the places held for gangs of the members; nil without gangs.
 	Yield func(members []types.UID, why string)
-	// Placed is what of a gang is on nodes, and Evict has members go that are evicted with one on a
-	// node for a pod; both nil without gangs.
+	// Placed returns the members of a gang on nodes, and Evict evicts members together with one on a node
+	// for a pod; both nil without gangs.
 	Placed func(gangrequest.Key) *eviction.Gang
 	Evict  func(preemptor *v1.Pod, members []*v1.Pod)
-	// TerminationWait is how long to wait for pods that are being deleted.
+	// TerminationWait is how long to wait for terminating pods.
 	TerminationWait time.Duration
 	plugins         []string
 	last            atomic.Pointer[parsed]
@@ -217,13 +217,13 @@ func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Sett
 	return state, p, nil
 }
 
-// StartGangs gives the plugin for gangs of a profile what it shares with the others.
+// StartGangs passes the shared parts to the plugin for gangs of a profile.
 type StartGangs func(state *nodestate.State, p *Profile) error
 
-// ServeGangs leaves the pods of gangs in a profile to the plugin that calls it: no other places
-// them by themselves. The framework makes plugins in no order, and the State is made with the
-// first of the others, so start is called now or then. It must not call Shared. What the
-// Profile says is complete when all plugins are made.
+// ServeGangs leaves the pods of gangs in a profile to the plugin that calls it: no other plugin places
+// them by themselves. The framework makes plugins in no fixed order, and the State is made with the first
+// of the others, so start is called now or later. It must not call Shared. The Profile is complete when
+// all plugins are made.
 func (s *Shared) ServeGangs(profile string, start StartGangs) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

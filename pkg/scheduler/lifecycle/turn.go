@@ -10,8 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// turnKey is the key of the function that ends the pod's turn. The first of our plugins
-// whose Bind ran has waited for the turn.
+// turnKey is the key of the function that ends the pod's turn. The first of these plugins whose Bind ran
+// has waited for the turn.
 const turnKey fwk.StateKey = "nvtopo.dev/turn"
 
 // turn ends the turn when it is called.
@@ -20,10 +20,9 @@ type turn context.CancelFunc
 // Clone returns the same turn.
 func (t turn) Clone() fwk.StateData { return t }
 
-// beginBinding waits until one more Binding may be in progress, whichever plugin sends
-// it. The turn ends when PostBind or Unreserve is called after the answer. It ends in
-// any case after the time in which the API server gives up the request: clients of
-// kube-scheduler have no time limit.
+// beginBinding waits until one more Binding may be in flight, whichever plugin sends it. The turn ends
+// when PostBind or Unreserve is called after the answer. It ends in any case after the time in which the
+// API server gives up the request: clients of kube-scheduler have no time limit.
 func (p *Plugin) beginBinding(ctx context.Context, state fwk.CycleState, attempt nodestate.Attempt) error {
 	if c := ReadCycle(state); c == nil || !c.served() {
 		return nil // there is no choice

@@ -25,9 +25,10 @@ import (
 // Plugins makes the plugins that are not kube-scheduler's own.
 type Plugins func(shared *lifecycle.Shared) frameworkruntime.Registry
 
-// DryRun makes the scheduler of a configuration, with all its plugins, over an API server in memory that
-// has no objects, and says what it would do. It is for a process of its own: kube-scheduler's metrics are
-// one per process. What it starts ends with ctx. If the scheduler would not start, the error is a *Fault.
+// DryRun makes the scheduler of a configuration, with all its plugins, over an API server in memory
+// without objects, and returns a report of it. Run it in a process of its own: kube-scheduler's metrics
+// are one per process. All that it starts ends with ctx. If the scheduler would not start, the error is a
+// *Fault.
 func (f *File) DryRun(ctx context.Context, plugins Plugins) (*Report, error) {
 	store, err := memoryapi.NewStore(nil)
 	if err != nil {
@@ -62,15 +63,15 @@ func (f *File) DryRun(ctx context.Context, plugins Plugins) (*Report, error) {
 }
 
 var (
-	// ofProfile, ofPlugin and ofPoint are how kube-scheduler and our plugins say which part of a
-	// configuration keeps the scheduler from starting.
+	// ofProfile, ofPlugin and ofPoint match the errors of kube-scheduler and these plugins about the part of
+	// a configuration that keeps the scheduler from starting.
 	ofProfile = regexp.MustCompile(`(?s)^.*?creating profile for scheduler name (\S+): (.*)$`)
 	ofPlugin  = regexp.MustCompile(`(?s)^initializing plugin "([^"]+)": (.*)$`)
 	ofPoint   = regexp.MustCompile(`(?s)^.*?profile (\S+): (.*)$`)
 )
 
-// Located puts the file and, where err names a profile, its field before what kept the scheduler from
-// starting. Other errors are returned as they are.
+// Located puts the file and, if err names a profile, its field before the fault that kept the scheduler
+// from starting. Other errors are returned unchanged.
 func (f *File) Located(err error) error {
 	text := err.Error()
 	m := ofProfile.FindStringSubmatch(text)
@@ -85,7 +86,7 @@ func (f *File) Located(err error) error {
 		return err
 	}
 	first, _, _ := strings.Cut(m[2], "\n")
-	// Plugins that check the same say the same.
+	// Plugins with the same check report the same error.
 	path, text := profile(i).String(), strings.ReplaceAll(m[2], "\nprofile "+m[1]+": "+first, "")
 	if plugin := ofPlugin.FindStringSubmatch(text); plugin != nil {
 		name := plugin[1]

@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/fieldpath"
 )
 
-// Fault is what is wrong with a configuration, in one line that begins with its file.
+// Fault has the problems of a configuration, in one line that begins with its file.
 type Fault struct {
 	file     string
 	problems []string // each begins with the path of its field, where one is known
@@ -19,7 +19,7 @@ type Fault struct {
 
 func (f *Fault) Error() string { return f.file + ": " + strings.Join(f.problems, "; ") }
 
-// faultf makes a Fault of one problem. The file is set by who knows it.
+// faultf makes a Fault of one problem. The caller sets the file.
 func faultf(format string, args ...any) *Fault {
 	return &Fault{problems: []string{fieldpath.OneLine(fmt.Sprintf(format, args...))}}
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podkeys"
 )
 
-// nearestField says which field was probably meant by the last one of a path that is not known; empty if none is
-// near.
+// nearestField returns the known field that is nearest to the last one of an unknown path; empty if none
+// is near.
 func nearestField(document map[string]any, path string) string {
 	beside, last := fieldsBeside(document, path)
 	return nearest(last, beside)
 }
 
-// nearest names the one of known that is near to a name.
+// nearest returns the known name that is nearest to a name, as text.
 func nearest(name string, known []string) string {
 	if near := podkeys.Nearest(name, known); near != "" {
 		return ", nearest is " + near
@@ -32,8 +32,8 @@ func nearest(name string, known []string) string {
 	return ""
 }
 
-// fieldsBeside are the fields that the mapping has in which the last field of a path is, and the name of the last
-// one. There are none where the path leads nowhere.
+// fieldsBeside returns the fields of the mapping that has the last field of a path, and the name of that
+// last field. There are none if the path leads nowhere.
 func fieldsBeside(document map[string]any, path string) (fields []string, last string) {
 	steps := strings.Split(path, ".")
 	last = steps[len(steps)-1]
@@ -70,7 +70,7 @@ func fieldsBeside(document map[string]any, path string) (fields []string, last s
 	return slices.Sorted(maps.Keys(fieldsOf(t))), last
 }
 
-// fieldsOf are the types of a struct's fields, by their names in a document.
+// fieldsOf returns the types of a struct's fields, by their names in a document.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	if t.Kind() != reflect.Struct {
@@ -88,7 +88,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return out
 }
 
-// problem is what is said of a field that cannot be decoded.
+// problem returns the message about a field that cannot be decoded.
 func problem(document map[string]any, p fieldpath.Problem) string {
 	text := p.String()
 	if strings.HasSuffix(text, ": "+fieldpath.NoField) {

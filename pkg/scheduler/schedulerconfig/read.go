@@ -27,15 +27,15 @@ import (
 
 const kind = "KubeSchedulerConfiguration"
 
-// File is a configuration as it was read.
+// File is a parsed configuration.
 type File struct {
 	name    string
 	written schedulerv1.KubeSchedulerConfiguration  // without defaults: its indices are the file's
 	config  *schedconfig.KubeSchedulerConfiguration // defaulted and valid
 }
 
-// Read decodes, defaults and validates a configuration as kube-scheduler does. name is what errors call the
-// file, and own are the plugins that are not kube-scheduler's. An error is a *Fault.
+// Read decodes, defaults and validates a configuration as kube-scheduler does. name is the file's name in
+// errors, and own are the plugins that are not kube-scheduler's. An error is a *Fault.
 func Read(name string, text []byte, own frameworkruntime.Registry) (*File, error) {
 	f := &File{name: name}
 	if fault := f.read(text, own); fault != nil {
@@ -54,7 +54,7 @@ func (f *File) read(text []byte, own frameworkruntime.Registry) *Fault {
 	}
 	problems := f.unknownPlugins(own)
 	problems = append(problems, f.sameNames()...)
-	if len(problems) == 0 { // kube-scheduler's words for the same are worse
+	if len(problems) == 0 { // kube-scheduler's message for the same fault is worse
 		problems = append(problems, of(validation.ValidateKubeSchedulerConfiguration(f.config))...)
 	}
 	if problems = append(problems, f.arguments()...); len(problems) > 0 {
@@ -63,7 +63,7 @@ func (f *File) read(text []byte, own frameworkruntime.Registry) *Fault {
 	return nil
 }
 
-// decode reads the text twice: as kube-scheduler does, and as it is written.
+// decode decodes the text twice: as kube-scheduler does, and without defaults.
 func (f *File) decode(text []byte) *Fault {
 	document := map[string]any{}
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -102,7 +102,7 @@ func (f *File) decode(text []byte) *Fault {
 	return nil
 }
 
-// checkKind refuses what is no configuration of the scheduler.
+// checkKind refuses a document that is no configuration of the scheduler.
 func checkKind(document map[string]any) *Fault {
 	version, _ := document["apiVersion"].(string)
 	given, _ := document["kind"].(string)
@@ -118,7 +118,7 @@ func checkKind(document map[string]any) *Fault {
 	return nil
 }
 
-// unknownPlugins reports plugins that are enabled and that the program does not have.
+// unknownPlugins reports enabled plugins that the program does not have.
 func (f *File) unknownPlugins(own frameworkruntime.Registry) (problems []string) {
 	all := frameworkplugins.NewInTreeRegistry()
 	maps.Copy(all, own)
@@ -138,7 +138,7 @@ func (f *File) unknownPlugins(own frameworkruntime.Registry) (problems []string)
 	return problems
 }
 
-// sameNames reports profiles of one name.
+// sameNames reports profiles with equal names.
 func (f *File) sameNames() (problems []string) {
 	first := map[string]int{} // schedulerName -> index
 	for i := range f.config.Profiles {
@@ -152,8 +152,8 @@ func (f *File) sameNames() (problems []string) {
 	return problems
 }
 
-// arguments reports what is wrong with the arguments that kube-scheduler does not validate before it makes
-// the plugin.
+// arguments reports faults in the arguments that kube-scheduler does not validate before it makes the
+// plugin.
 func (f *File) arguments() (problems []string) {
 	for i := range f.config.Profiles {
 		for j, c := range f.config.Profiles[i].PluginConfig {
@@ -201,7 +201,7 @@ func below(path *field.Path, err error) error {
 	return utilerrors.NewAggregate(out)
 }
 
-// of are the problems of an error, each in a line.
+// of returns the problems of an error, each in one line.
 func of(err error) (problems []string) {
 	if err == nil {
 		return nil
@@ -224,7 +224,7 @@ type point struct {
 	set  *schedulerv1.PluginSet
 }
 
-// points are those of a profile, multiPoint first; p may be nil.
+// points returns the extension points of a profile, multiPoint first; p may be nil.
 func points(p *schedulerv1.Plugins) []point {
 	p = cmp.Or(p, &schedulerv1.Plugins{})
 	return []point{

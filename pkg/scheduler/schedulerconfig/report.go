@@ -18,11 +18,11 @@ import (
 	schedulerprofile "k8s.io/kubernetes/pkg/scheduler/profile"
 )
 
-// Report is what a scheduler would do with a configuration.
+// Report describes the scheduler that a configuration makes.
 type Report struct {
 	File     string    `json:"file"`
 	Profiles []Profile `json:"profiles"`
-	// Notes are what has no effect although it is written.
+	// Notes are about settings that have no effect.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -32,14 +32,14 @@ type Profile struct {
 	QueueSort     string `json:"queueSort"`
 	// Plugins are those that are not kube-scheduler's own.
 	Plugins []Plugin `json:"plugins,omitempty"`
-	// Scores are the weights of all plugins that score, by name.
+	// Scores are the weights of all scoring plugins, by name.
 	Scores map[string]int32 `json:"scores,omitempty"`
 }
 
 // Plugin is one plugin of a profile.
 type Plugin struct {
 	Name   string         `json:"name"`
-	Weight int32          `json:"weight,omitempty"` // of its score; 0: it scores nothing
+	Weight int32          `json:"weight,omitempty"` // of its score; 0: it does not score
 	Args   runtime.Object `json:"args,omitempty"`   // with their defaults
 }
 
@@ -79,7 +79,7 @@ func argsOf(p *schedconfig.KubeSchedulerProfile, name string) runtime.Object {
 	return p.PluginConfig[i].Args
 }
 
-// idle notes arguments of plugins that the profile does not enable.
+// idle returns notes about arguments of plugins that the profile does not enable.
 func (f *File) idle(i int, enabled []string) (notes []string) {
 	if i >= len(f.written.Profiles) {
 		return nil
@@ -92,7 +92,7 @@ func (f *File) idle(i int, enabled []string) (notes []string) {
 	return notes
 }
 
-// shown are the arguments that the table has; the other forms have all.
+// shown are the arguments in the table; the other formats have all.
 var shown = map[string][]string{
 	"TopologyAware": {"bandwidthWeight", "latencyWeight", "fragmentationWeight", "defaultPolicy", "annotationWrite"},
 	"NUMAAffinity":  {"sameNUMABonus", "crossNUMAPenalty", "defaultAffinity"},
@@ -151,7 +151,7 @@ func argumentsText(p *Plugin) (string, error) {
 	return strings.Join(parts, ", "), nil
 }
 
-// othersText are the weights of kube-scheduler's own scorers.
+// othersText returns the weights of kube-scheduler's own scorers.
 func othersText(p *Profile) string {
 	ours := map[string]bool{}
 	for _, plugin := range p.Plugins {

@@ -19,8 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/inspect/whatif"
 )
 
-// NewCommand returns the scheduler's verb what-if. It ends the process with whatif.ExitAsked if what
-// is asked for is at fault.
+// NewCommand returns the scheduler's verb what-if. It ends the process with whatif.ExitAsked if the
+// question is at fault.
 func NewCommand(plugins Plugins) *cobra.Command {
 	var snapshot, file, output, namespace string
 	var limit time.Duration
@@ -30,7 +30,7 @@ func NewCommand(plugins Plugins) *cobra.Command {
 		Hidden: true, // people use `nvtopo what-if`
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// kube-scheduler's log is of a cluster that does not exist; errors are returned.
+			// kube-scheduler's log is about a cluster that does not exist; errors are returned.
 			klog.LogToStderr(false)
 			klog.SetOutput(io.Discard)
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
@@ -56,7 +56,7 @@ func NewCommand(plugins Plugins) *cobra.Command {
 }
 
 func answerFiles(ctx context.Context, stdin io.Reader, snapshot, file, namespace string, plugins Plugins) (*whatif.Answer, error) {
-	// First, so that a question at fault costs no snapshot.
+	// First, so that a faulty question costs no snapshot.
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("--file: %w", err)

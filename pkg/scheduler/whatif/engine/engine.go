@@ -21,17 +21,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/whatif/memoryapi"
 )
 
-// quiet is for how long nothing may be written before a pod that is not placed counts as one that
-// waits. A refused pod is tried once more after its backoff of a second, when the list of nodes was
-// taken back (docs/design/narrowing.md).
+// quiet is how long no object may be written before a pod that is not placed is reported as waiting. A
+// refused pod is tried once more after its backoff of a second, if the list of nodes was taken back
+// (docs/design/narrowing.md).
 const quiet = 1500 * time.Millisecond
 
-// askEvery is how often pods' reasons to wait are asked for then. To tell those of gangs takes the
-// scheduler's time.
+// askEvery is the time between reads of the pods' reasons to wait after that. Reading those of gangs
+// takes the scheduler's time.
 const askEvery = 200 * time.Millisecond
 
-// Answer runs the scheduler of a snapshot, adds the pods asked for and tells what became of them.
-// Once ctx has ended, what is not decided counts as undecided. It changes the snapshot's Leases.
+// Answer runs the scheduler of a snapshot, adds the pods of the question and returns their outcomes. Pods
+// that are not decided when ctx ends are undecided. It changes the snapshot's Leases.
 func Answer(ctx context.Context, s *whatif.Snapshot, asked *whatif.Asked, plugins Plugins) (*whatif.Answer, error) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -55,14 +55,14 @@ func Answer(ctx context.Context, s *whatif.Snapshot, asked *whatif.Asked, plugin
 			return nil, fmt.Errorf("%w: %w", whatif.ErrAsked, err)
 		}
 	}
-	context.AfterFunc(ctx, cancel) // to wait for what never comes would be in vain
+	context.AfterFunc(ctx, cancel) // later events would be waited for in vain
 	if err := r.ready(work, store.Watched); err != nil {
 		return nil, err
 	}
 	if err := q.submit(); err != nil {
 		return nil, fmt.Errorf("%w: %w", whatif.ErrAsked, err)
 	}
-	_ = poll(work, q.decided) // once the time is over, the answer says what is undecided
+	_ = poll(work, q.decided) // once the time is over, the answer has undecided pods
 	a, err := q.answer()
 	if err != nil {
 		return nil, err
@@ -71,20 +71,20 @@ func Answer(ctx context.Context, s *whatif.Snapshot, asked *whatif.Asked, plugin
 	return a, nil
 }
 
-// question is the pods asked for, at a scheduler.
+// question has the pods of a question, and the scheduler that runs them.
 type question struct {
 	*running
 	store     *memoryapi.Store
 	asked     *whatif.Asked
 	admission *admission
-	quiet     time.Duration // for how long nothing is written once all is decided
+	quiet     time.Duration // how long no object is written once all is decided
 	submitted time.Time
-	asking    time.Time        // when reasons were asked for last
+	asking    time.Time        // when reasons were last read
 	gangs     []diagnosis.Gang // nil until one is needed
 }
 
-// submit creates what is asked for: PodGroups first, as people do. One that is there already counts
-// as it is there.
+// submit creates the objects of the question: PodGroups first, as people do. An existing one is used as
+// it is.
 func (q *question) submit() error {
 	for _, g := range q.asked.Groups {
 		if q.store.Get(whatif.GroupKind.Resource, g.Namespace, g.Name) != nil {
@@ -103,20 +103,20 @@ func (q *question) submit() error {
 	return nil
 }
 
-// decided reports whether all pods are placed, or nothing has moved for a while and each other pod
-// has a reason to wait. One without has not been tried yet.
+// decided reports whether all pods are placed, or nothing was written for a while and each other pod has
+// a reason to wait. One without a reason has not been tried yet.
 func (q *question) decided() bool {
 	settled := q.settled()
 	if settled {
 		if time.Since(q.asking) < askEvery {
 			return false
 		}
-		q.asking, q.gangs = time.Now(), nil // what was read of gangs is of an earlier moment
+		q.asking, q.gangs = time.Now(), nil // the gangs that were read are outdated
 	}
 	for _, asked := range q.asked.Pods {
 		pod, err := q.read(asked)
 		if err != nil {
-			return true // to ask again does not mend it
+			return true // a repeated read would not help
 		}
 		switch {
 		case pod.Spec.NodeName != "" && (settled || q.told(pod)):
@@ -129,8 +129,8 @@ func (q *question) decided() bool {
 	return true
 }
 
-// told reports whether it is written where the gang of a pod that is placed is: on its PodGroup, or without
-// one on the pod of the first rank.
+// told reports whether the placement of a placed pod's gang is written: on its PodGroup, or without one
+// on the pod of the first rank.
 func (q *question) told(pod *v1.Pod) bool {
 	switch key, member := gangrequest.KeyOf(pod); {
 	case !member:
@@ -141,7 +141,7 @@ func (q *question) told(pod *v1.Pod) bool {
 	return pod.Annotations[gangrequest.PlacementKey] != "" || pod.Annotations[gangrequest.RankKey] != gangrequest.FormatRank(0)
 }
 
-// settled reports whether nothing was written for a while.
+// settled reports whether no object was written for a while.
 func (q *question) settled() bool {
 	now := time.Now()
 	return now.Sub(q.store.Changed()) >= q.quiet && now.Sub(q.submitted) >= q.quiet
@@ -175,7 +175,8 @@ func (q *question) answer() (*whatif.Answer, error) {
 	return a, nil
 }
 
-// describe says what became of a pod. It waits only if there is a reason, and nothing has moved since.
+// describe returns the outcome of a pod. It waits only if there is a reason, and nothing was written
+// since.
 func (q *question) describe(pod *v1.Pod, settled bool) (*whatif.Pod, error) {
 	p := &whatif.Pod{Pod: pod.Namespace + "/" + pod.Name, Scored: q.scores.of(pod.UID)}
 	switch {
@@ -194,7 +195,7 @@ func (q *question) describe(pod *v1.Pod, settled bool) (*whatif.Pod, error) {
 	return p, nil
 }
 
-// reasonOf is why a pod has no node; empty if nobody has said so.
+// reasonOf returns why a pod has no node; empty if no reason is known.
 func (q *question) reasonOf(pod *v1.Pod) string {
 	if message := messageOf(pod); message != "" {
 		return message
@@ -202,8 +203,8 @@ func (q *question) reasonOf(pod *v1.Pod) string {
 	return q.gangWaits(pod)
 }
 
-// gangWaits is why the gang of a pod waits, which its members are told some seconds later; empty if
-// it is in none or does not wait.
+// gangWaits returns why the gang of a pod waits, which its members report some seconds later; empty if it
+// is in none or does not wait.
 func (q *question) gangWaits(pod *v1.Pod) string {
 	key, ok := gangrequest.KeyOf(pod)
 	if !ok || q.state == nil {
@@ -219,7 +220,7 @@ func (q *question) gangWaits(pod *v1.Pod) string {
 	return q.gangs[i].Waits
 }
 
-// describeChoice reads what the scheduler wrote on a bound pod.
+// describeChoice reads the scheduler's annotations of a bound pod.
 func describeChoice(p *whatif.Pod, pod *v1.Pod) error {
 	if text, ok := pod.Annotations[gangrequest.RankKey]; ok {
 		rank, err := strconv.Atoi(text)
@@ -244,7 +245,7 @@ func describeChoice(p *whatif.Pod, pod *v1.Pod) error {
 	return nil
 }
 
-// describeNominated says which devices are kept for a pod that waits for others to go.
+// describeNominated adds the devices that are kept for a pod that waits for others to end.
 func (q *question) describeNominated(p *whatif.Pod, pod *v1.Pod) {
 	if q.state == nil {
 		return
@@ -256,7 +257,7 @@ func (q *question) describeNominated(p *whatif.Pod, pod *v1.Pod) {
 	}
 }
 
-// messageOf is what the scheduler, or a gate, says of a pod without a node.
+// messageOf returns the message of the scheduler, or a gate, about a pod without a node.
 func messageOf(pod *v1.Pod) string {
 	if i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodScheduled && c.Message != "" }); i >= 0 {
 		return pod.Status.Conditions[i].Message

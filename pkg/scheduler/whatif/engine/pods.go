@@ -23,12 +23,12 @@ import (
 // leaseSeconds keeps Leases from running out while an answer is made.
 const leaseSeconds = 3600
 
-// systemPriorities are those of the classes that every cluster has:
+// systemPriorities are the priorities of the classes that every cluster has:
 // https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 var systemPriorities = map[string]int32{"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
-// admission makes of a pod what the API server would make of it, as far as a scheduler reads it:
-// defaults, and the priority of its class.
+// admission changes pods as the API server's admission does, as far as a scheduler reads the result:
+// defaults, and the priority of the pod's class.
 type admission struct {
 	classes  map[string]int32
 	byItself *schedulingv1.PriorityClass // the class of pods that name none; nil: priority 0
@@ -105,7 +105,7 @@ func profileNames(profiles profile.Map) []string {
 	return out
 }
 
-// renewLeases makes the snapshot's Leases, which counted at its moment, count now.
+// renewLeases renews the snapshot's Leases that were valid at its time, so that they are valid now.
 func renewLeases(objects []whatif.Object, now time.Time) error {
 	for i := range objects {
 		o := &objects[i]

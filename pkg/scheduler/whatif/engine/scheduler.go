@@ -34,7 +34,7 @@ type Plugins func(shared *lifecycle.Shared) frameworkruntime.Registry
 type running struct {
 	scheduler *scheduler.Scheduler
 	factory   informers.SharedInformerFactory
-	state     *nodestate.State // nil if no profile has one of our plugins
+	state     *nodestate.State // nil if no profile has one of these plugins
 	scores    *scores
 }
 
@@ -55,7 +55,7 @@ func start(ctx context.Context, h *whatif.Header, api *rest.Config, plugins Plug
 	}
 	out := &running{scores: newScores()}
 	shared := lifecycle.NewShared(clock.RealClock{})
-	// There is nothing to serve, but this is how the State is told of.
+	// Nothing is served: this is the way to get the State.
 	shared.ServeDebug(func(_ context.Context, _ fwk.Handle, _ lifecycle.Debug, state *nodestate.State) error {
 		out.state = state
 		return nil
@@ -80,8 +80,8 @@ func start(ctx context.Context, h *whatif.Header, api *rest.Config, plugins Plug
 	return out, nil
 }
 
-// readConfig reads a KubeSchedulerConfiguration for a scheduler that is the only one, whose
-// Leases do not run out and that nobody asks for its state.
+// readConfig reads a KubeSchedulerConfiguration for the only scheduler, whose Leases do not run out and
+// whose state is not served.
 func readConfig(text string) (*schedconfig.KubeSchedulerConfiguration, error) {
 	obj, gvk, err := scheme.Codecs.UniversalDecoder().Decode([]byte(text), nil, nil)
 	if err != nil {
@@ -115,10 +115,10 @@ func alone(args runtime.Object) {
 	}
 	common.LeaderLease = config.LeaderLease{DurationSeconds: common.LeaderLease.DurationSeconds}
 	common.GraphFreshness = metav1.Duration{}
-	common.DebugAddress, common.DebugCertFile, common.DebugKeyFile = "127.0.0.1:1", "", "" // nobody listens there; see start
+	common.DebugAddress, common.DebugCertFile, common.DebugKeyFile = "127.0.0.1:1", "", "" // no listener; see start
 }
 
-// ready waits until the scheduler knows all objects, and then has it decide until ctx ends.
+// ready waits until the scheduler has all objects, and then starts it until ctx ends.
 func (r *running) ready(ctx context.Context, known func(resources ...string) bool) error {
 	r.factory.Start(ctx.Done())
 	for kind, synced := range r.factory.WaitForCacheSync(ctx.Done()) {
@@ -142,10 +142,10 @@ func (r *running) ready(ctx context.Context, known func(resources ...string) boo
 	return nil
 }
 
-// pollEvery is how often it is looked whether something is so.
+// pollEvery is the time between two checks of a condition.
 const pollEvery = 5 * time.Millisecond
 
-// poll waits until something is so, or ctx ends.
+// poll waits until is returns true, or ctx ends.
 func poll(ctx context.Context, is func() bool) error {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()

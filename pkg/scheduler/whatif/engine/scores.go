@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/inspect/whatif"
 )
 
-// scores are those of the best nodes in each pod's last cycle.
+// scores has the scores of the best nodes in each pod's last cycle.
 type scores struct {
 	mu    sync.Mutex
 	byPod map[types.UID]whatif.Scored // guarded by mu
@@ -47,13 +47,13 @@ func (s *scores) of(pod types.UID) whatif.Scored {
 	return s.byPod[pod]
 }
 
-// listening is a framework whose scores are kept.
+// listening is a framework whose scores are recorded.
 type listening struct {
 	framework.Framework
 	scores *scores
 }
 
-// RunScorePlugins scores as the framework does.
+// RunScorePlugins scores as the framework does, and records the scores.
 func (l listening) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) ([]fwk.NodePluginScores, *fwk.Status) {
 	out, status := l.Framework.RunScorePlugins(ctx, state, pod, nodes)
 	if status.IsSuccess() {

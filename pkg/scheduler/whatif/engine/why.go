@@ -13,7 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// explain adds to the placed pods of an answer why each is on its node. It adds nothing where an object of
+// explain adds to the placed pods of an answer why each is on its node. It adds nothing if an object of
 // the cluster cannot be read.
 func (q *question) explain(a *whatif.Answer) {
 	var placed []types.UID
@@ -35,7 +35,7 @@ func (q *question) explain(a *whatif.Answer) {
 	}
 }
 
-// world is the cluster as explain reads it, once the pods asked for are placed.
+// world returns the cluster for explain, once the pods of the question are placed.
 func (q *question) world() (*explain.World, error) {
 	w := &explain.World{Objects: clusterobjects.Objects{Now: time.Now()}}
 	for _, kind := range []clusterobjects.Kind{

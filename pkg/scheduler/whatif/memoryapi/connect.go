@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Serve serves a Store until ctx ends, and returns how clients reach it: at no address, and
-// with no limit to their requests.
+// Serve serves a Store until ctx ends, and returns the configuration for its clients: without an address,
+// and without a limit to their requests.
 func Serve(ctx context.Context, store *Store) *rest.Config {
 	ln := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	go serve(ctx, ln, store)
@@ -66,5 +66,5 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// Addr is no address.
+// Addr returns the address "memory".
 func (l *listener) Addr() net.Addr { return memory{} }

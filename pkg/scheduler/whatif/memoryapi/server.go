@@ -25,7 +25,7 @@ import (
 // maxBody bounds a request's body.
 const maxBody = 4 << 20
 
-// target is what a path names.
+// target is the object or collection that a path names.
 type target struct {
 	kind                       *whatif.Kind
 	namespace, name, subobject string
@@ -63,7 +63,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// servePod answers what schedulers ask of pods alone.
+// servePod serves the requests that schedulers make for pods only.
 func (h handler) servePod(w http.ResponseWriter, r *http.Request, t target) {
 	switch r.Method + " " + t.subobject {
 	case "POST binding":
@@ -112,7 +112,7 @@ func find(version, rest string) (t target, ok bool) {
 	return t, true
 }
 
-// discover says which resources a version has.
+// discover writes the resources of a version.
 func discover(w http.ResponseWriter, version string) {
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: version}
 	for _, k := range whatif.Kinds() {
@@ -138,8 +138,8 @@ func (h handler) answer(w http.ResponseWriter, t target, raw []byte) {
 	_, _ = w.Write(raw) // the client may be gone
 }
 
-// patch changes an object as an API server does. What is not a pod has no lists that are merged by
-// key where schedulers write.
+// patch changes an object as an API server does. Only pods have lists that are merged by key where
+// schedulers write.
 func (h handler) patch(w http.ResponseWriter, r *http.Request, t target) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 	if err != nil {
@@ -162,7 +162,7 @@ func (h handler) change(w http.ResponseWriter, t target, fn func([]byte) ([]byte
 	h.answer(w, t, raw)
 }
 
-// changePod is change over the typed object.
+// changePod is change for the typed object.
 func (h handler) changePod(w http.ResponseWriter, t target, fn func(*v1.Pod)) {
 	h.change(w, t, func(raw []byte) ([]byte, error) {
 		pod := &v1.Pod{}
@@ -192,7 +192,7 @@ func (h handler) bind(w http.ResponseWriter, r *http.Request, t target) {
 	})
 }
 
-// evict has a pod be deleted from now on, at the end of its grace period.
+// evict marks a pod as terminating, at the end of its grace period.
 func (h handler) evict(w http.ResponseWriter, t target) {
 	h.store.leave(t.namespace, t.name)
 	h.changePod(w, t, func(pod *v1.Pod) {
@@ -221,9 +221,9 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 	})
 }
 
-// serve answers requests at ln until ctx ends.
+// serve serves requests at ln until ctx ends.
 func serve(ctx context.Context, ln *listener, store *Store) {
 	server := &http.Server{Handler: handler{store}, ReadHeaderTimeout: time.Minute}
-	context.AfterFunc(ctx, func() { _ = server.Close() }) // the process has no more use of it
+	context.AfterFunc(ctx, func() { _ = server.Close() }) // the process does not need it any more
 	_ = server.Serve(ln)                                  // it ends with ctx
 }

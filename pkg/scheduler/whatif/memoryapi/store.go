@@ -49,7 +49,7 @@ func NewStore(objects []whatif.Object) (*Store, error) {
 		}
 		s.objects[o.Kind.Resource][key(o.Namespace, o.Name)] = o
 	}
-	s.version++ // that of lists, also where no object has one
+	s.version++ // the version of lists, also if no object has one
 	for i := range objects {
 		if o := &objects[i]; o.ResourceVersion == "" {
 			if err := s.put(o, false); err != nil {
@@ -62,8 +62,8 @@ func NewStore(objects []whatif.Object) (*Store, error) {
 
 func key(namespace, name string) string { return namespace + "/" + name }
 
-// put stores what raw says as the object's next version, and tells the watches if tell. It
-// needs s.mu, or nobody else has s.
+// put stores raw as the object's next version, and notifies the watches if tell is set. The caller holds
+// s.mu, unless s is not shared yet.
 func (s *Store) put(o *whatif.Object, tell bool) error {
 	var fields map[string]any
 	if err := utiljson.Unmarshal(o.Raw, &fields); err != nil {
@@ -119,8 +119,8 @@ func (s *Store) Get(resource, namespace, name string) []byte {
 	return nil
 }
 
-// change replaces an object by what fn makes of its JSON, which it must not change. The second
-// answer is false if there is no such object.
+// change replaces an object by the result of fn for its JSON, which fn must not change. found is false if
+// there is no such object.
 func (s *Store) change(resource, namespace, name string, fn func(raw []byte) ([]byte, error)) (raw []byte, found bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *Store) change(resource, namespace, name string, fn func(raw []byte) ([]
 	return s.objects[resource][key(namespace, name)].Raw, true, nil
 }
 
-// leave takes note of a pod that is to go.
+// leave records a pod that is terminating.
 func (s *Store) leave(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,14 +161,14 @@ func (s *Store) Changed() time.Time {
 	return s.at
 }
 
-// Watched reports whether somebody watches each of the resources.
+// Watched reports whether each of the resources has a watch.
 func (s *Store) Watched(resources ...string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !slices.ContainsFunc(resources, func(r string) bool { return s.watched[r] == 0 })
 }
 
-// List returns the objects of a resource in the order of their names, and the version as of which.
+// List returns the objects of a resource in the order of their names, and the version of the list.
 func (s *Store) List(resource string) (objects []*whatif.Object, version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +180,7 @@ func (s *Store) List(resource string) (objects []*whatif.Object, version uint64)
 	return objects, s.version
 }
 
-// after returns the changes after a version, and what is closed at the next one.
+// after returns the changes after a version, and a channel that is closed at the next one.
 func (s *Store) after(version uint64) (events []event, next <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

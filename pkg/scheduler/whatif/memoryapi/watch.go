@@ -43,7 +43,7 @@ func (h handler) collection(w http.ResponseWriter, r *http.Request, t target) {
 	h.watch(w, r, t, from, selects)
 }
 
-// list writes the objects as they are stored: clients know the kind of what they ask for.
+// list writes the objects as they are stored, without their kind, which clients know.
 func (h handler) list(w http.ResponseWriter, t target, selects func(*whatif.Object) bool) {
 	objects, version := h.store.List(t.kind.Resource)
 	w.Header().Set("Content-Type", "application/json")
@@ -59,7 +59,7 @@ func (h handler) list(w http.ResponseWriter, t target, selects func(*whatif.Obje
 	_, _ = io.WriteString(w, "]}")
 }
 
-// watch shows changes until the client goes.
+// watch writes changes until the client disconnects.
 func (h handler) watch(w http.ResponseWriter, r *http.Request, t target, from uint64, selects func(*whatif.Object) bool) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
@@ -87,7 +87,7 @@ func (h handler) watch(w http.ResponseWriter, r *http.Request, t target, from ui
 	}
 }
 
-// fieldsOf are the fields by which schedulers select.
+// fieldsOf returns the fields by which schedulers select.
 func fieldsOf(o *whatif.Object) fields.Set {
 	out := fields.Set{"metadata.name": o.Name, "metadata.namespace": o.Namespace}
 	if o.Kind == whatif.PodKind {
