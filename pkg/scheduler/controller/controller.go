@@ -50,7 +50,7 @@ const (
 	actionRepair         = "Repairing"
 )
 
-// State is what the controller needs from the scheduler's view of the nodes.
+// State is the part of the scheduler's view of the nodes that the controller needs.
 type State interface {
 	Node(name string) *usage.Node
 	Enforced(node string) bool

@@ -24,7 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// TestGonePodRecords: records of pods that are gone count while the agent lives.
+// TestGonePodRecords: records of pods that are gone are used while the agent lives.
 func TestGonePodRecords(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.record(t, "gone", 4, 5)
@@ -53,7 +53,7 @@ func TestGonePodRecords(t *testing.T) {
 	}
 }
 
-// TestForeignPodUsage: a foreign pod counts for the devices that kubelet has not recorded yet.
+// TestForeignPodUsage: a foreign pod uses devices that kubelet has not recorded yet.
 func TestForeignPodUsage(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := on(t, r.State, schedtest.Pod("foreign").GPUs(3).Obj(), "n")
@@ -87,7 +87,7 @@ func TestSharedCPUSet(t *testing.T) {
 	}
 }
 
-// TestNUMANodeAccount: kubelet's account says what is left on NUMA nodes.
+// TestNUMANodeAccount: the free CPUs of NUMA nodes are those of kubelet's account.
 func TestNUMANodeAccount(t *testing.T) {
 	running := on(t, newTestEnv(t, "dgx1-v100").State, schedtest.Pod("running").CPU("10").Memory("1Gi").Obj(), "n")
 	running.Status.StartTime = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
@@ -190,7 +190,7 @@ func TestFreedDevicesWake(t *testing.T) {
 	})
 }
 
-// TestDryRunExclusiveCPUs: a dry run gives back the exclusive CPUs of the victims.
+// TestDryRunExclusiveCPUs: a dry run frees the exclusive CPUs of the victims.
 func TestDryRunExclusiveCPUs(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	victim := on(t, r.State, schedtest.Pod("victim").GPUs(4).CPU("30").Memory("1Gi").Obj(), "n", 0, 1, 2, 3)
@@ -218,8 +218,8 @@ func TestDryRunExclusiveCPUs(t *testing.T) {
 	}
 }
 
-// BenchmarkJudge compares the verdict on nodes whose kubelet aligns nothing with
-// that where its verdict is predicted.
+// BenchmarkJudge compares filtering nodes whose kubelet aligns nothing with nodes whose admission is
+// predicted.
 func BenchmarkJudge(b *testing.B) {
 	static := &v1alpha1.Kubelet{TopologyManagerPolicy: "restricted", CPUManagerPolicy: "static", ReservedCPUs: "0"}
 	for name, bc := range map[string]struct {
@@ -275,7 +275,7 @@ func TestOrderedAdmission(t *testing.T) {
 	if v := r.Nodes.Judge(demandOf(t, two), info, l); v.Reason != placement.KubeletBusy || v.Never {
 		t.Errorf("two GPUs while kubelet has not admitted the four: %+v, want %q for now", v, placement.KubeletBusy)
 	}
-	// Nobody need be evicted for the second that kubelet takes, unless it takes for ever.
+	// No pod need be evicted for the second that kubelet takes, unless it takes for ever.
 	for _, step := range []struct {
 		after time.Duration
 		want  bool

@@ -28,9 +28,9 @@ func (e *testEnv) attempt(t *testing.T, pod *v1.Pod) *allocation.Allocation {
 	return a
 }
 
-// Each attempt whose end was in doubt kept its set of GPUs until the doubt was decided,
-// 65 s as shipped, and the next attempt took another: a pod of two GPUs that could not be
-// bound had a node of eight after four attempts.
+// TestDoubtfulChoiceRetry: attempts with unknown outcome keep one set of GPUs. Each attempt kept its own
+// set until its outcome was decided, 65 s as shipped, and the next one took another: a pod of two GPUs
+// that could not be bound had a node of eight after four attempts.
 func TestDoubtfulChoiceRetry(t *testing.T) {
 	for _, gpus := range []int{2, 8} {
 		r := newTestEnv(t, "dgx1-v100")
@@ -61,7 +61,7 @@ func TestDoubtfulChoiceRetry(t *testing.T) {
 	}
 }
 
-// TestDoubtfulChoiceReuse: a choice in doubt is taken again only if it would be chosen.
+// TestDoubtfulChoiceReuse: an allocation with unknown outcome is taken again only if it would be chosen.
 func TestDoubtfulChoiceReuse(t *testing.T) {
 	sick := func(t *testing.T, r *testEnv, a *allocation.Allocation) {
 		t.Helper()
@@ -109,8 +109,8 @@ func TestDoubtfulChoiceReuse(t *testing.T) {
 	}
 }
 
-// What comes late of attempt 1 decides whether attempt 2, which ended between its PATCH
-// and its Binding, has anything under way.
+// TestEndedWriteDoubt: late writes of attempt 1 decide whether attempt 2, which ended between its PATCH
+// and its Binding, has any write in flight.
 func TestEndedWriteDoubt(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(2).Obj()
@@ -152,11 +152,11 @@ func TestEndedWriteDoubt(t *testing.T) {
 	}
 }
 
-// attemptsInARow is how often a pod is sent to the node of its choice in doubt.
+// attemptsInARow is how often a pod is sent to the node of its allocation with unknown outcome.
 const attemptsInARow = 4
 
-// An attempt that ended before its own writes, since another plugin's Permit failed, was
-// not counted, and the pod was sent to that node until the doubt was decided.
+// TestAttemptCount: an attempt that ended before its own writes is counted. One that failed in another
+// plugin's Permit was not, and the pod was sent to that node until the outcome was decided.
 func TestAttemptCount(t *testing.T) {
 	for name, began := range map[string]bool{"its own end is in doubt": true, "it ended before its PATCH": false} {
 		t.Run(name, func(t *testing.T) {
@@ -184,8 +184,8 @@ func TestAttemptCount(t *testing.T) {
 	}
 }
 
-// Attempt 1, believed lost, was carried out while attempt 2 stood reserved: the Binding of
-// attempt 2 met a conflict, which proves nothing, and its GPUs were kept for another 65 s.
+// TestOvertakenAttempt: attempt 1, believed lost, is carried out while attempt 2 is reserved. The Binding
+// of attempt 2 got a conflict, which proves nothing, and its GPUs were kept for another 65 s.
 func TestOvertakenAttempt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		node   string // of attempt 2
@@ -215,7 +215,7 @@ func TestOvertakenAttempt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			second := schedtest.Pod("p").GPUs(tc.gpus).Obj() // what it asks for does not change in truth; here it makes another choice
+			second := schedtest.Pod("p").GPUs(tc.gpus).Obj() // the pod's requests do not really change; here this changes the choice
 			if _, reason := r.Allocations.Assume(demandOf(t, second), second, info, l); reason != placement.Fits {
 				t.Fatal(reason)
 			}
@@ -240,9 +240,9 @@ func TestOvertakenAttempt(t *testing.T) {
 	}
 }
 
-// The watch of pods is broken, the PATCH was carried out without an answer, and the doubt
-// is decided by a live read: the pod that is placed by count then was bound with the choice
-// that had been dropped, and its GPUs had been given to another pod.
+// TestDroppedChoice: a dropped allocation stays known. The watch of pods is broken, the PATCH was carried
+// out without an answer, and a live read decides the outcome: the pod, then placed by count, was bound
+// with the dropped allocation, whose GPUs had been given to another pod.
 func TestDroppedChoice(t *testing.T) {
 	for name, tc := range map[string]struct {
 		carries bool

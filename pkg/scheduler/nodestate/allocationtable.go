@@ -58,7 +58,7 @@ func (t *AllocationTable) Assume(d *placement.Demand, pod *v1.Pod, info fwk.Node
 	if _, before := t.cache.usageAgain(d, x, u.Node, info.GetGeneration(), here, snapshot); before != nil {
 		return t.record(d, pod, x, before.Allocation, before)
 	}
-	// Reservations are added under this mutex only, so what Filter remembered may still hold.
+	// Reservations are added under this mutex only, so the usage that Filter remembered may still be valid.
 	if now := t.cache.remembered(x, u.Node, info); now != nil && !now.FromStore && len(promised) == 0 {
 		u = now
 	} else {

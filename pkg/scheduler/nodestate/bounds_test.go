@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestCountOverflow: absurd counts do not wrap around. Two containers with 2^63-1 GPUs each asked
-// for -2 of them in all, and the pod was taken for one that needs none.
+// TestCountOverflow: absurd counts do not wrap around. Two containers with 2^63-1 GPUs each requested -2
+// of them in all, and the pod was treated as one that needs none.
 func TestCountOverflow(t *testing.T) {
 	for _, text := range []string{"2147483648", "9223372036854775807", "1e19", "1e30"} {
 		t.Run(text, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestCountOverflow(t *testing.T) {
 	}
 }
 
-// TestAbsurdRequests: pods put on a node with absurd requests free nothing. Whoever may create pods
+// TestAbsurdRequests: pods put on a node with absurd requests free nothing. A user who may create pods
 // may name a node in them. Until kubelet has refused such pods they are on it.
 func TestAbsurdRequests(t *testing.T) {
 	s := fuzzState()

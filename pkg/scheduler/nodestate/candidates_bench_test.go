@@ -12,8 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// BenchmarkCandidates is the making of one list among a thousand nodes, none of which
-// changed since the last.
+// BenchmarkCandidates makes one list among a thousand nodes, none of which changed since the last.
 func BenchmarkCandidates(b *testing.B) {
 	const nodes = 1000
 	pods := map[string]func(*v1.Pod){

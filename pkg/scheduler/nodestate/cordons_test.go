@@ -20,16 +20,17 @@ import (
 )
 
 // cordonRun is one random history of a node that is cordoned, drained and divided again and again, while
-// schedulers bind pods to it and take over from each other. A step is a second.
+// schedulers bind pods to it and succeed each other. A step is a second.
 //
-// API server: writes are carried out up to requestTimeout after they were sent, also those whose client has
-// given up. Informers are late by up to lateness. Bindings begin up to twenty minutes after the choice.
+// API server: writes are carried out up to requestTimeout after they were sent, also those that the
+// client has given up. Informers are late by up to lateness. Bindings begin up to twenty minutes after
+// the choice.
 type cordonRun struct {
 	t       *testing.T
 	r       *rand.Rand
 	clock   *tickClock
 	start   time.Time
-	without safeguard // what is left out, to see that the histories need it
+	without safeguard // the part left out, to show that the histories need it
 
 	token, acknowledged string                 // at the API server: the cordon of the node, and the one acknowledged
 	pods                map[types.UID]struct{} // bound to the node
@@ -55,10 +56,10 @@ const (
 	doubt           safeguard = "the wait for a write without an answer"
 )
 
-// lateness is how late an informer may be: less than leader.ConfirmFor, as package leader has it.
+// lateness is how late an informer may be: less than leader.ConfirmFor.
 const lateness = 80
 
-// lateWrite is a write that the API server carries out at some time.
+// lateWrite is a write that the API server carries out later.
 type lateWrite struct {
 	at int
 	do func()
@@ -79,13 +80,13 @@ type cordonProcess struct {
 type cordonAttempt struct {
 	pod    *v1.Pod
 	sends  int // when its Binding is sent
-	answer int // when its client hears, or gives up; 0 before it is sent
+	answer int // when its client gets the answer, or gives up; 0 before it is sent
 	bound  *bool
 }
 
 func (h *cordonRun) now() int { return int(h.clock.now.Sub(h.start) / time.Second) }
 
-// carriesOut sends a write. It returns whether it was carried out when the client asked.
+// carriesOut sends a write. It returns whether it was carried out when the client reads the result.
 func (h *cordonRun) carriesOut(do func()) *bool {
 	done := new(bool)
 	if h.r.IntN(10) == 0 {
@@ -134,32 +135,32 @@ func (h *cordonRun) node(token string) *v1.Node {
 	return n
 }
 
-// elections renew the leader's Lease, or have another process lead once it is over.
+// elections renew the leader's Lease, or elect another process once it is over.
 func (h *cordonRun) elections() {
 	now := h.now()
 	switch {
 	case h.leads != nil && h.r.IntN(400) == 0:
-		h.leads = nil // it is paused, or cut off, and goes on with what it does
+		h.leads = nil // it is paused, or cut off, and continues
 	case h.leads != nil:
 		h.renewed = now
 		h.shows(h.leads)
 	case now > h.renewed+15:
 		h.leads, h.renewed = h.newProcess(), now
 		h.shows(h.leads)
-		if err := h.leads.Binder.leader.Check(h.t.Context()); err != nil { // it knows itself from here on
+		if err := h.leads.Binder.leader.Check(h.t.Context()); err != nil { // it knows its identity from here on
 			h.t.Fatal(err)
 		}
 	}
 }
 
-// shows has a process hear that it leads. A former leader does not hear of its successor.
+// shows makes a process see that it leads. A former leader does not see its successor.
 func (h *cordonRun) shows(p *cordonProcess) {
 	l := lease("nvtopo-scheduler", h.clock.now, testConfig().LeaderTerm)
 	l.Spec.HolderIdentity, l.Spec.AcquireTime = &p.holder, &p.acquired
 	p.Binder.leader.See(l)
 }
 
-// schedules is a second of a process, whether it still leads or believes so.
+// schedules is a second of a process, whether or not it still leads.
 func (h *cordonRun) schedules(p *cordonProcess) {
 	now := h.now()
 	p.seen = append(p.seen, h.token)
@@ -185,7 +186,7 @@ func (h *cordonRun) schedules(p *cordonProcess) {
 	}
 }
 
-// goesOn has an attempt go on, and reports whether it has ended.
+// goesOn advances an attempt, and reports whether it has ended.
 func (h *cordonRun) goesOn(p *cordonProcess, a *cordonAttempt) (ended bool) {
 	now := h.now()
 	switch {
@@ -260,7 +261,7 @@ func runCordons(t *testing.T, seed uint64, without safeguard) *cordonRun {
 	return h
 }
 
-// TestCordonHistories: no pod with devices comes to a node whose devices are being divided since a
+// TestCordonHistories: no pod with devices is bound to a node whose devices are being divided since a
 // scheduler acknowledged its cordon.
 func TestCordonHistories(t *testing.T) {
 	divisions, binds := 0, 0
@@ -276,7 +277,8 @@ func TestCordonHistories(t *testing.T) {
 	}
 }
 
-// TestCordonSafeguards: without any one part of the protocol, pods come while the devices are divided.
+// TestCordonSafeguards: without any one part of the protocol, pods are bound while the devices are
+// divided.
 func TestCordonSafeguards(t *testing.T) {
 	for _, without := range []safeguard{acknowledgement, liveRead, takeover, doubt} {
 		t.Run("without "+string(without), func(t *testing.T) {

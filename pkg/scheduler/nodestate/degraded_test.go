@@ -32,8 +32,8 @@ func (e *testEnv) withHealth(t *testing.T, kind, version string, unhealthy, degr
 	}
 }
 
-// bestSound is the specification: degraded GPUs are in no set, and the lowest of them
-// is what a single GPU is taken from first.
+// bestSound is the specification: degraded GPUs are in no set, and a single GPU is the lowest of them
+// first.
 func bestSound(o *oracle.Oracle, healthy, degraded, free nvtopo.Mask, k int, c nvtopo.Constraint) nvtopo.Mask {
 	alone := free & healthy & degraded
 	if k == 1 && alone != 0 {
@@ -44,7 +44,7 @@ func bestSound(o *oracle.Oracle, healthy, degraded, free nvtopo.Mask, k int, c n
 	return set
 }
 
-// TestDegradedGPUs: degraded GPUs are given out alone only.
+// TestDegradedGPUs: degraded GPUs are assigned alone only.
 func TestDegradedGPUs(t *testing.T) {
 	const kind = "dgx1-v100"
 	r := newTestEnv(t, kind)
@@ -79,7 +79,7 @@ func TestDegradedGPUs(t *testing.T) {
 		pod := schedtest.Pod(fmt.Sprint("p", step)).GPUs(1 + rng.IntN(5)).Annotations(d.notes).Obj()
 		k := int(pod.Spec.Containers[0].Resources.Limits.Name(testResource, "").Value())
 		switch rng.IntN(4) {
-		case 0: // it has the GPU of the app in its turn
+		case 0: // it has the app's GPU before the app
 			pod.Spec.InitContainers = []v1.Container{container("init", 1)}
 		case 1:
 			pod.Spec.Containers = append(pod.Spec.Containers, container("second", 1))
@@ -131,7 +131,7 @@ func TestDegradedGPUs(t *testing.T) {
 	}
 }
 
-// TestDegradedSetRefusal: a set that only degraded GPUs would fill is refused for that.
+// TestDegradedSetRefusal: the refusal of a set that needs degraded GPUs names that reason.
 func TestDegradedSetRefusal(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", 0, nvtopo.MaskOf(1, 2))
@@ -144,7 +144,7 @@ func TestDegradedSetRefusal(t *testing.T) {
 	}
 }
 
-// TestDegradedGPUWithoutCPUs: a degraded GPU without CPUs beside it is refused for that.
+// TestDegradedGPUWithoutCPUs: the refusal of a degraded GPU without CPUs beside it names that reason.
 func TestDegradedGPUWithoutCPUs(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", 0xf0, nvtopo.MaskOf(0, 1, 2, 3))

@@ -166,7 +166,7 @@ func (e *testEnv) recordOn(t *testing.T, uid string, position int) {
 	}
 }
 
-// TestDiagnosisGraphs: the diagnosis says why a graph does not count.
+// TestDiagnosisGraphs: the diagnosis has the reason for an invalid graph.
 func TestDiagnosisGraphs(t *testing.T) {
 	tests := map[string]struct {
 		arrange func(r *testEnv)
@@ -196,13 +196,13 @@ func TestDiagnosisGraphs(t *testing.T) {
 	}
 }
 
-// TestDiagnosisHolds: the diagnosis tells what is held back.
+// TestDiagnosisHolds: the diagnosis has the objects that are held back.
 func TestDiagnosisHolds(t *testing.T) {
 	r := newTestEnv(t, "dgx2")
 	r.stock(t)
 	h := r.Nodes.topologies.Handler(r.Changes.passOn(t.Context()))
 	obj := topologyOf(t, "n", "dgx2")
-	for i := range 2 { // only the first new graph of so many GPUs is read at once
+	for i := range 2 { // only the first new graph of this number of GPUs is read at once
 		obj = obj.DeepCopy()
 		obj.ResourceVersion = strconv.Itoa(i + 2)
 		obj.Spec.LinkKinds[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (i + 1)))

@@ -53,8 +53,8 @@ func (s stallingPods) Get(ctx context.Context, name string, o metav1.GetOptions)
 	return s.PodInterface.Get(ctx, name, o)
 }
 
-// One read that got no answer held up all others for requestTimeout: eight doubts behind
-// it kept their GPUs for minutes.
+// TestUndecidableDoubt: a read without an answer delays no other. It held up all others for
+// requestTimeout: eight unknown outcomes behind it kept their GPUs for minutes.
 func TestUndecidableDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(testConfig(), clock.RealClock{}) // synctest's

@@ -13,12 +13,12 @@ import (
 
 func TestAllocationProof(t *testing.T) {
 	cases := map[string]struct {
-		agent      bool // one is heard of
-		unenforced bool // the allocation does not say that kubelet was made to
+		agent      bool // it is alive
+		unenforced bool // the allocation is not marked as enforced
 		recorded   []int
 		removed    bool // its NodeGPUTopology
 		unsynced   bool // not all graphs are known
-		unreadable bool // there is an object that nobody can read
+		unreadable bool // there is an object that cannot be read
 		want       bool
 	}{
 		"an agent is there, and will say":          {agent: true},
@@ -27,8 +27,7 @@ func TestAllocationProof(t *testing.T) {
 		"it said otherwise before it went":         {recorded: []int{1, 2}, want: true},
 		"it had not yet seen all":                  {recorded: []int{1}, want: true},
 		"the allocation does not say it was given": {unenforced: true},
-		// A roll-back that took the agent and the object within three minutes left
-		// "enforced":true for ever.
+		// A roll-back that removed the agent and the object within three minutes left "enforced":true for ever.
 		"its words went with the object":           {removed: true, recorded: []int{3, 1}, want: true},
 		"the object is gone, and an agent is here": {removed: true, agent: true},
 		"the object may be there":                  {removed: true, unsynced: true},

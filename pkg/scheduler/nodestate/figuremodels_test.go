@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestModelLabels: nodes that make up names of models make no series without end.
+// TestModelLabels: nodes with made-up model names cause only a bounded number of series.
 func TestModelLabels(t *testing.T) {
 	tests := map[string]struct {
 		madeUp     int    // models of one GPU beside one of 100
@@ -31,7 +31,7 @@ func TestModelLabels(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := &figures{gpus: map[string]*gpuFigures{"real": {used: 100}}, groups: map[groupKey]*groupFigures{{"real", 2, "NV18"}: {free: 7}}}
-			names := []string{"z"} // the last by name, so it is the first to have none of its own
+			names := []string{"z"} // the last by name, so it is the first without a series of its own
 			for i := range tc.madeUp - 1 {
 				names = append(names, fmt.Sprintf("a%04d", i))
 			}

@@ -25,7 +25,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// stockByNode gives the State stores with these pods, by node too.
+// stockByNode gives the State stores with these pods, indexed by node.
 func (e *testEnv) stockByNode(t *testing.T, pods ...*v1.Pod) {
 	t.Helper()
 	e.stock(t, pods...)
@@ -41,8 +41,8 @@ func (e *testEnv) stockByNode(t *testing.T, pods ...*v1.Pod) {
 
 const v100 = "Tesla V100-SXM2-32GB"
 
-// TestMachineFigures: of a DGX-1 with V100, on which {0,1,2,3} and {4,5,6,7} are the halves. Its
-// fast pairs have two NVLinks: 0-3, 0-4, 1-2, 1-5, 2-3, 4-7, 5-6, 6-7.
+// TestMachineFigures reads the figures of a DGX-1 with V100, on which {0,1,2,3} and {4,5,6,7} are the
+// halves. Its fast pairs have two NVLinks: 0-3, 0-4, 1-2, 1-5, 2-3, 4-7, 5-6, 6-7.
 func TestMachineFigures(t *testing.T) {
 	tests := map[string]struct {
 		arrange func(t *testing.T, r *testEnv) []*v1.Pod
@@ -106,7 +106,7 @@ func TestMachineFigures(t *testing.T) {
 			r := newTestEnv(t, "dgx1-v100")
 			r.stockByNode(t, tc.arrange(t, r)...)
 			counters := groupCounters{}
-			r.figures.read(counters) // what is remembered of an earlier scrape changes nothing
+			r.figures.read(counters) // counters of an earlier scrape change nothing
 			f := r.figures.read(counters)
 			if diff := cmp.Diff(map[string]*gpuFigures{v100: &tc.want}, f.gpus, cmp.AllowUnexported(gpuFigures{})); diff != "" {
 				t.Errorf("GPUs (-want,+got)\n%s", diff)
@@ -122,7 +122,7 @@ func TestMachineFigures(t *testing.T) {
 	}
 }
 
-// TestFigureMetrics: what is scraped of three pods, one of which has no ring.
+// TestFigureMetrics scrapes the metrics of three pods, one of which has no ring.
 func TestFigureMetrics(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.stockByNode(t,
@@ -158,8 +158,8 @@ scheduler_nvtopo_pod_numa_nodes_least{node_name="n",pod_name="near",pod_namespac
 	}
 }
 
-// TestReduceAtLeast: how long an all-reduce takes on a pod's GPUs of a DGX-1, and on the best that so many can be.
-// NvtopoAllReduceSlow fires above twice that.
+// TestReduceAtLeast computes the time of an all-reduce on a pod's GPUs of a DGX-1, and on the best set of
+// that size. NvtopoAllReduceSlow fires above twice that.
 func TestReduceAtLeast(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gpus            []int
@@ -185,8 +185,7 @@ func TestReduceAtLeast(t *testing.T) {
 	}
 }
 
-// TestConcurrentScrapes: scrapes at the same time agree. Each says the same, and the next one what
-// has changed since.
+// TestConcurrentScrapes: concurrent scrapes return the same, and the next one has later changes.
 func TestConcurrentScrapes(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.stockByNode(t, on(t, r.State, schedtest.Pod("a").GPUs(4).Obj(), "n", 0, 1, 2, 3))
@@ -219,7 +218,7 @@ func TestConcurrentScrapes(t *testing.T) {
 	}
 }
 
-// BenchmarkFigures: a scrape of 1000 nodes of eight GPUs, on each of which a pod has two.
+// BenchmarkFigures scrapes 1000 nodes of eight GPUs, each with a pod of two.
 func BenchmarkFigures(b *testing.B) {
 	s := New(testConfig(), &tickClock{now: time.Unix(1_700_000_000, 0)})
 	s.Lists.in.Store(true)

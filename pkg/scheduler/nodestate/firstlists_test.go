@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestListSync: pods wait for the list that came last. It has the definition of NodeGPUTopology
-// installed while the Leases are still being listed: their list alone must not let pods go.
+// TestListSync: pods wait for the list that came last. The definition of NodeGPUTopology is installed
+// while the Leases are still being listed: their list alone must not release pods.
 func TestListSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leases, graphs atomic.Bool
@@ -35,8 +35,7 @@ func TestListSync(t *testing.T) {
 	})
 }
 
-// TestListWaitTime: the wait for the lists is short. It counts what a wait takes from the
-// scheduling cycles.
+// TestListWaitTime: the wait for the lists is short. The test measures how long scheduling cycles wait.
 func TestListWaitTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var listed atomic.Bool
@@ -67,8 +66,8 @@ func TestListWaitTime(t *testing.T) {
 	})
 }
 
-// TestFirstLists: the first lists are told. Gangs that wait for them are tried again, as other pods
-// are.
+// TestFirstLists: the end of the first lists is reported. Gangs that wait for them are tried again, like
+// other pods.
 func TestFirstLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var listed atomic.Bool

@@ -30,7 +30,7 @@ const (
 	requestTimeout = 60 * time.Second
 )
 
-// tickClock is a clock that stands where the test puts it.
+// tickClock is a clock whose time the test sets.
 type tickClock struct {
 	clock.WithTicker
 	now time.Time
@@ -43,10 +43,10 @@ func testConfig() Config {
 	return Config{Namespace: "nvtopo-system", Weights: nvtopo.DefaultWeights(), RequestTimeout: requestTimeout, LeaderTerm: 15 * time.Second}
 }
 
-// podDeleted is the event of a pod's end, of which only the UID matters.
+// podDeleted delivers the event of a pod's end, of which only the UID matters.
 func (s *State) podDeleted(uid types.UID) { s.handlers.carryOut(goneEffects(uid)) }
 
-// doubts are the doubtful reservations that are old enough to be decided.
+// doubts returns the doubtful reservations that are old enough to be decided.
 func (s *State) doubts() []*reservations.Reservation {
 	rs := s.Allocations.reservations.ToResolve()
 	for _, r := range rs {
@@ -55,12 +55,12 @@ func (s *State) doubts() []*reservations.Reservation {
 	return rs
 }
 
-// reservationsOf are those of a pod, in the order in which they were made.
+// reservationsOf returns the reservations of a pod, in the order in which they were made.
 func (s *State) reservationsOf(uid types.UID) []reservations.Listed {
 	return slices.DeleteFunc(s.Allocations.reservations.List(), func(r reservations.Listed) bool { return r.UID != uid })
 }
 
-// topologyOf is the NodeGPUTopology of a catalogue machine.
+// topologyOf returns the NodeGPUTopology of a catalogue machine.
 func topologyOf(tb testing.TB, name, kind string) *v1alpha1.NodeGPUTopology {
 	tb.Helper()
 	m, err := machine.Lookup(kind)
@@ -77,7 +77,7 @@ func topologyOf(tb testing.TB, name, kind string) *v1alpha1.NodeGPUTopology {
 	return obj
 }
 
-// addNode gives the State a node whose exporter and agent are fresh for a day.
+// addNode gives the State a node whose exporter and agent are alive for a day.
 func addNode(tb testing.TB, s *State, name, kind string) *v1.Node {
 	tb.Helper()
 	obj := topologyOf(tb, name, kind)

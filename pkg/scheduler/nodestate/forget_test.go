@@ -92,7 +92,7 @@ func TestForgetNodes(t *testing.T) {
 			}
 		}
 	}
-	wantCells := 2*inASweep + 1 // those of the last two sweeps
+	wantCells := 2*inASweep + 1 // cells of the last two sweeps
 	if got := countCells(c.State); got > wantCells {
 		t.Errorf("after %d nodes came and went, %d are kept, want %d at most", nodes, got, wantCells)
 	}
@@ -112,7 +112,7 @@ func TestForgetNodes(t *testing.T) {
 			kept++
 		}
 	}
-	if kept > 4 { // memory that cycles use again
+	if kept > 4 { // memory that cycles reuse
 		t.Errorf("something has the cells of %d nodes that are forgotten", kept)
 	}
 	runtime.KeepAlive(c)
@@ -125,7 +125,7 @@ func countCells(s *State) (n int) {
 	return n
 }
 
-// TestForgetNodesWithReservations keeps what is reserved.
+// TestForgetNodesWithReservations: nodes with reservations are not forgotten.
 func TestForgetNodesWithReservations(t *testing.T) {
 	t.Parallel()
 	pod := schedtest.Pod("p").GPUs(1).Obj()
@@ -177,8 +177,8 @@ func TestForgetNodesWithReservations(t *testing.T) {
 	}
 }
 
-// TestForgottenNodesAlias has a few nodes come, go and come back in random order, with choices,
-// cycles and sweeps in between: whoever keeps a cell for long has that of the live node.
+// TestForgottenNodesAlias has a few nodes come, go and come back in random order, with choices, cycles
+// and sweeps in between: every long-lived reference to a cell is to that of the live node.
 func TestForgottenNodesAlias(t *testing.T) {
 	t.Parallel()
 	names, forgotten := []string{"a", "b", "c", "d"}, uint64(0)
@@ -223,7 +223,7 @@ func TestForgottenNodesAlias(t *testing.T) {
 	}
 }
 
-// chooseOn gives a new pod a GPU on a node, as the scheduler's snapshot has it.
+// chooseOn gives a new pod a GPU on a node of the scheduler's snapshot.
 func (c *changingCluster) chooseOn(name string, chosen map[types.UID]string, serial int) {
 	c.t.Helper()
 	info, err := c.snapshot.NodeInfos().Get(name)
@@ -269,7 +269,7 @@ func (c *changingCluster) checkAliases(stamper *Stamper, chosen map[types.UID]st
 	return c.t.Failed() == failed
 }
 
-// checkIndex has a cycle begin and compares what the index has with the live nodes.
+// checkIndex begins a cycle and compares the index with the live nodes.
 func (c *changingCluster) checkIndex() {
 	c.t.Helper()
 	nodes := c.list()

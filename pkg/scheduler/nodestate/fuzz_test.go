@@ -46,8 +46,8 @@ func fuzzState() *State {
 	return s
 }
 
-// bridged returns what makes a State with one node of four GPUs, without reading the
-// catalogue of machines each time.
+// bridged returns a function that makes a State with one node of four GPUs, without reading the catalogue
+// of machines each time.
 func bridged(tb testing.TB) func() (*State, *v1.Node) {
 	tb.Helper()
 	obj := topologyOf(tb, "n", "a100-pcie-4-bridged")
@@ -61,9 +61,8 @@ func bridged(tb testing.TB) func() (*State, *v1.Node) {
 	}
 }
 
-// checkReserved sees that an allocation is what the request asked for, on healthy
-// GPUs that are in none of taken, and that the annotation made of it reads back
-// equal. It returns the GPUs.
+// checkReserved checks that an allocation satisfies the request, on healthy GPUs outside of taken, and
+// that its annotation parses to an equal one. It returns the GPUs.
 func checkReserved(t *testing.T, n *usage.Node, r *podrequest.Request, a *allocation.Allocation, taken nvtopo.Mask) nvtopo.Mask {
 	t.Helper()
 	var all nvtopo.Mask
@@ -94,9 +93,9 @@ func checkReserved(t *testing.T, n *usage.Node, r *podrequest.Request, a *alloca
 	return all
 }
 
-// FuzzApply takes an arbitrary object in, after a good one of the same node, and has
-// pods judged and given devices there: an object that is refused leaves the good
-// one, and whatever is accepted never makes one GPU two pods' own.
+// FuzzApply applies an arbitrary object after a good one of the same node, and has pods judged and given
+// devices there: an object that is refused leaves the good one, and no accepted object makes one GPU
+// belong to two pods.
 func FuzzApply(f *testing.F) {
 	good := func(name string) *v1alpha1.NodeGPUTopology {
 		obj := topologyOf(f, "n", name)
@@ -169,8 +168,8 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// FuzzParseRequest judges pods with arbitrary annotations and quantities: only what fits
-// the node is given. FuzzParse of pkg/placement/podrequest has the numbers themselves.
+// FuzzParseRequest judges pods with arbitrary annotations and quantities: only pods that fit the node get
+// devices. FuzzParse of pkg/placement/podrequest has the numbers themselves.
 func FuzzParseRequest(f *testing.F) {
 	for i, value := range []string{
 		"best-effort", "required", "NV4", "1e309", "true", "H100,A100", "80Gi", "NaN", "Inf", "-1", "0x1p-1074", "\u202eNV4", "１", "(a+)+$",
@@ -187,7 +186,7 @@ func FuzzParseRequest(f *testing.F) {
 		all := podrequest.InputKeys()
 		pod := schedtest.Pod("p").Containers().Annotation(all[int(key)%len(all)], value).Obj()
 		for i, text := range []string{first, second, first} {
-			q, err := quantity(text) // the API server reads pods' quantities before us
+			q, err := quantity(text) // the API server parses pods' quantities first
 			if err != nil {
 				return
 			}
@@ -220,9 +219,8 @@ func FuzzParseRequest(f *testing.F) {
 	})
 }
 
-// FuzzUsage puts a pod with an arbitrary allocation annotation on a node: it may
-// take GPUs but never give any, and what is not the pod's own choice for this node
-// leaves it known by count.
+// FuzzUsage puts a pod with an arbitrary allocation annotation on a node: it may use GPUs but never free
+// any, and an annotation that is not the pod's own for this node leaves its devices untracked.
 func FuzzUsage(f *testing.F) {
 	s := fuzzState()
 	node := addNode(f, s, "n", "a100-pcie-4-bridged")
@@ -265,7 +263,7 @@ func FuzzUsage(f *testing.F) {
 	})
 }
 
-// quantity reads a quantity that does not take minutes to read.
+// quantity parses a quantity, unless that would take minutes.
 func quantity(text string) (resource.Quantity, error) {
 	if len(text) > 24 || strings.ContainsAny(text, "eE") && len(text) > 5 {
 		return resource.Quantity{}, errors.New("too long")

@@ -26,7 +26,7 @@ func member(tb testing.TB, pod *v1.Pod, node string, gpus ...int) GangMember {
 	return GangMember{Pod: pod, Demand: demandOf(tb, pod), Node: node, GPUs: nvtopo.MaskOf(gpus...)}
 }
 
-// phases are those of all reservations, by pod.
+// phases returns the phases of all reservations, by pod.
 func (s *State) phases() map[string]string {
 	out := map[string]string{}
 	for _, r := range s.Allocations.Dump() {
@@ -146,7 +146,7 @@ func TestPlannedPodGPUs(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	p, q := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("q").GPUs(2).Obj()
 	info, l := r.view(t)
-	r.mustPlan(t, l, member(t, p, "n", 2, 5), member(t, q, "n", 0, 7)) // not what Reserve would choose
+	r.mustPlan(t, l, member(t, p, "n", 2, 5), member(t, q, "n", 0, 7)) // not the ones that Reserve would choose
 	if got := r.Nodes.Judge(demandOf(t, schedtest.Pod("other").GPUs(5).Obj()), info, l).Reason; got != placement.FewGPUs {
 		t.Errorf("another pod of 5 GPUs beside a gang that is planned with 4 of 8: %q", got)
 	}
@@ -166,14 +166,14 @@ func TestPlannedPodGPUs(t *testing.T) {
 	if _, ok := r.GangReserver.Planned("q"); ok {
 		t.Error("q is still said to wait for its cycle")
 	}
-	first, reason := r.Allocations.Assume(demandOf(t, p), p, info, l) // whoever began the plan has not seen the entries in PreFilter
+	first, reason := r.Allocations.Assume(demandOf(t, p), p, info, l) // the plan was begun after PreFilter, which did not see it
 	if reason != placement.Fits || first.Mask(testResource, r.Nodes.Node("n").Accels[0].Graph) != nvtopo.MaskOf(2, 5) {
 		t.Errorf("the first pod got %+v, %s", first, reason)
 	}
 }
 
-// TestPlanEnds ends, one way or the other, the plan of p, which has been reserved, and of
-// q, which has not, both of all 8 GPUs of their nodes.
+// TestPlanEnds ends, in several ways, the plan of p, which has been reserved, and of q, which has not,
+// each of all 8 GPUs of its node.
 func TestPlanEnds(t *testing.T) {
 	type step func(t *testing.T, r *testEnv, p, q *v1.Pod)
 	boundOn := func(node string, gpus ...int) step {
@@ -303,8 +303,8 @@ func TestConsecutiveAttempts(t *testing.T) {
 	}
 }
 
-// A pod may be planned elsewhere while it is not known whether it was bound, as it may be
-// reserved elsewhere: both choices count until the doubt is decided.
+// TestPlanBesideDoubt: a pod may be planned elsewhere while it is unknown whether it was bound, as it may
+// be reserved elsewhere: both allocations are used until the outcome is decided.
 func TestPlanBesideDoubt(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	m := addNode(t, r.State, "m", "dgx1-v100")
@@ -393,7 +393,7 @@ func TestPlanJudgement(t *testing.T) {
 	}
 }
 
-// TestGangNomination: the places for which a gang is nominated are its own.
+// TestGangNomination: the nominated places of a gang are its own.
 func TestGangNomination(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gang []string
@@ -407,7 +407,7 @@ func TestGangNomination(t *testing.T) {
 			_, l := r.view(t, pods...)
 			members := []GangMember{
 				member(t, schedtest.Pod(tc.gang[0]).GPUs(1).Priority(5).Obj(), "n", 3),
-				member(t, schedtest.Pod(tc.gang[1]).GPUs(2).Priority(5).Obj(), "n", 0, 1), // of what is kept for the preemptor
+				member(t, schedtest.Pod(tc.gang[1]).GPUs(2).Priority(5).Obj(), "n", 0, 1), // some of those kept for the preemptor
 			}
 			if failed, reason := r.GangReserver.ReserveGang(members, l, nil, nil); failed != tc.want {
 				t.Errorf("failed %d, %s; want %d", failed, reason, tc.want)
@@ -416,7 +416,7 @@ func TestGangNomination(t *testing.T) {
 	}
 }
 
-// Pods in the plan of a gang that CPUs are chosen for get others than their siblings.
+// TestMemberCPUs: planned gang members with exclusive CPUs get others than their siblings.
 func TestMemberCPUs(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	_, l := r.view(t)
@@ -440,7 +440,7 @@ func TestMemberCPUs(t *testing.T) {
 	}
 }
 
-// TestPlanEndNotice: a waiting pod hears that a plan ended.
+// TestPlanEndNotice: a waiting pod is woken when a plan ends.
 func TestPlanEndNotice(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	_, l := r.view(t)

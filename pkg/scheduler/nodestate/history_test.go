@@ -27,9 +27,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// asyncCluster is a cluster in which everything that is asynchronous in a real one
-// happens in random order: the API server's state, the informer's store behind
-// it, and two listeners behind the store, the scheduler's cache and ours.
+// asyncCluster is a cluster in which everything that is asynchronous in a real one happens in random
+// order: the API server's state, the informer's store behind it, and two listeners behind the store, the
+// scheduler's cache and the State.
 type asyncCluster struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -43,17 +43,17 @@ type asyncCluster struct {
 	store   map[types.UID]*v1.Pod // the informer's store
 	cache   map[types.UID]*v1.Pod // the scheduler's cache: confirmed and assumed
 	assumed map[types.UID]bool
-	chosen  map[types.UID]*allocation.Allocation // what bound pods were bound with
+	chosen  map[types.UID]*allocation.Allocation // allocations that bound pods were bound with
 	misled  map[types.UID]bool                   // pods bound with an annotation for another node, not corrected yet
 
 	toStore, toCache, toUs []event
 	binds                  []*bind
 	serial, version        int
 	placed, conflicts      int
-	compared               int // remembered usages with what they were remembered of
-	retaken                int // choices taken again
+	compared               int // remembered usages compared with recomputed ones
+	retaken                int // allocations taken again
 
-	gangs    [][]types.UID // whose plans have not been ended by themselves
+	gangs    [][]types.UID // gangs whose plans have not been ended by themselves
 	slotter  *placement.SlotCounter
 	planned  int // gangs
 	followed int // cycles of pods that found their part in a plan
@@ -64,7 +64,7 @@ type event struct {
 	gone bool
 }
 
-// bind is a binding cycle under way.
+// bind is a binding cycle in progress.
 type bind struct {
 	pod   *v1.Pod
 	node  string
@@ -139,8 +139,8 @@ func (c *asyncCluster) step() {
 		c.clock.now = c.clock.now.Add(time.Duration(c.rng.IntN(20)) * time.Second)
 		c.decideDoubts()
 	case 12:
-		// A tenant changes what a waiting pod asks for, so that it chooses anew: best one
-		// of which an attempt is under way or late.
+		// A tenant changes the requests of a waiting pod, so that it chooses again: preferably a pod with an
+		// attempt in progress or late.
 		pod := c.any(c.api)
 		if len(c.binds) > 0 {
 			pod = c.api[c.binds[c.rng.IntN(len(c.binds))].pod.UID]
@@ -202,7 +202,7 @@ func (c *asyncCluster) schedule() {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		// Anything may happen between Filter and Reserve but a new snapshot.
+		// Between Filter and Reserve anything but a new snapshot may happen.
 		if v := c.state.Nodes.Judge(d, info, snapshot); v.Reason != placement.Fits {
 			continue
 		}
@@ -232,12 +232,12 @@ func (c *asyncCluster) assume(pod *v1.Pod, a *allocation.Allocation) {
 	c.binds = append(c.binds, &bind{pod: pod, node: a.Node, alloc: a})
 }
 
-// follow is the cycle of a pod that has its part in the plan of a gang.
+// follow runs the cycle of a pod that has its part in the plan of a gang.
 func (c *asyncCluster) follow(pod *v1.Pod, node string) {
 	for range c.rng.IntN(3) {
 		c.background()
 	}
-	if c.rng.IntN(10) == 0 { // another plugin's Reserve fails before ours
+	if c.rng.IntN(10) == 0 { // the Reserve of an earlier plugin fails
 		c.state.Allocations.Forget(pod.UID, node)
 		return
 	}
@@ -250,7 +250,7 @@ func (c *asyncCluster) follow(pod *v1.Pod, node string) {
 	c.assume(pod, a)
 }
 
-// plan reserves for a gang of pods that wait, whatever else is known of them.
+// plan reserves for a gang of waiting pods, in any state.
 func (c *asyncCluster) plan() {
 	var gang []*v1.Pod
 	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
@@ -281,7 +281,7 @@ func (c *asyncCluster) plan() {
 		set := supply.Slots.Sets(1 + c.rng.IntN(n))[0]
 		members = append(members, GangMember{Pod: pod, Demand: d, Node: node, GPUs: set})
 		uids = append(uids, pod.UID)
-		if c.rng.IntN(4) > 0 { // else the next may be given the same
+		if c.rng.IntN(4) > 0 { // otherwise the next one may get the same
 			used[node] |= set
 		}
 	}
@@ -313,7 +313,7 @@ func (c *asyncCluster) plan() {
 	}
 }
 
-// endPlan ends a plan, wherever its pods are.
+// endPlan ends a plan, in any state of its pods.
 func (c *asyncCluster) endPlan() {
 	if len(c.gangs) > 0 {
 		i := c.rng.IntN(len(c.gangs))
@@ -322,7 +322,7 @@ func (c *asyncCluster) endPlan() {
 	}
 }
 
-// background is what may run while a scheduling cycle does.
+// background runs events that may happen during a scheduling cycle.
 func (c *asyncCluster) background() {
 	switch c.rng.IntN(3) {
 	case 0:
@@ -342,8 +342,8 @@ func (c *asyncCluster) background() {
 	}
 }
 
-// advanceBind lets one binding cycle succeed, be refused, or time out; after a
-// time-out the API server carries the write out later, or never.
+// advanceBind lets one binding cycle succeed, be refused, or time out; after a time-out the API server
+// carries the write out later, or never.
 func (c *asyncCluster) advanceBind() {
 	if len(c.binds) == 0 {
 		return
@@ -383,7 +383,7 @@ func (c *asyncCluster) advanceBind() {
 		if a.after && c.rng.IntN(2) == 0 {
 			c.carryOut(b)
 		}
-		if ProvesNoWrite(a.err) && !b.patched { // it is DefaultBinder that hears of a refusal after the PATCH
+		if ProvesNoWrite(a.err) && !b.patched { // after the PATCH, only DefaultBinder gets a refusal
 			c.state.Binder.Attempt(b.pod.UID, b.node).BindingRefused()
 		}
 		fail()
@@ -413,14 +413,14 @@ func (c *asyncCluster) advanceBind() {
 	}
 }
 
-// answer is what the API server says to a write that it did not carry out, or, with
-// after, to one that it may have.
+// answer is the API server's answer to a write that it did not carry out, or, with after, to one that it
+// may have.
 type answer struct {
 	err   error
 	after bool
 }
 
-// answers are all that say that a write failed.
+// answers returns all answers of a failed write.
 func answers() []answer {
 	what, kind := schema.GroupResource{Resource: "pods"}, schema.GroupKind{Kind: "Pod"}
 	because := errors.New("etcdserver: request timed out")
@@ -437,7 +437,7 @@ func answers() []answer {
 	}
 }
 
-// carryOut is the API server's part in a binding cycle's next write.
+// carryOut carries out a binding cycle's next write.
 func (c *asyncCluster) carryOut(b *bind) bool {
 	if c.preBind && !b.patched {
 		return c.patch(b)
@@ -445,7 +445,7 @@ func (c *asyncCluster) carryOut(b *bind) bool {
 	return c.apply(b)
 }
 
-// patch is the API server's answer to PreBind's PATCH: only on a pod not bound.
+// patch carries out PreBind's PATCH: only on a pod not bound.
 func (c *asyncCluster) patch(b *bind) bool {
 	now := c.api[b.pod.UID]
 	if now == nil || now.Spec.NodeName != "" {
@@ -465,7 +465,7 @@ func (c *asyncCluster) annotate(pod *v1.Pod, a *allocation.Allocation) {
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, allocation.Key, text)
 }
 
-// apply is the API server's bind: once per pod, with the annotation.
+// apply carries out a bind: once per pod, with the annotation.
 func (c *asyncCluster) apply(b *bind) bool {
 	now := c.api[b.pod.UID]
 	if now == nil || now.Spec.NodeName != "" {
@@ -477,8 +477,8 @@ func (c *asyncCluster) apply(b *bind) bool {
 		c.annotate(bound, b.alloc)
 	}
 	c.write(bound, false)
-	// Where a later attempt wrote an annotation for another node, what this attempt
-	// chose has to be kept for the pod until the annotation says so.
+	// If a later attempt wrote an annotation for another node, this attempt's allocation has to be kept for
+	// the pod until the annotation has it.
 	if c.chosen[bound.UID] = noted(bound); c.chosen[bound.UID] == nil {
 		c.chosen[bound.UID], c.misled[bound.UID] = b.alloc, true
 	}
@@ -486,7 +486,7 @@ func (c *asyncCluster) apply(b *bind) bool {
 	return true
 }
 
-// noted is the choice that a bound pod's annotation says, nil if that is for another node.
+// noted returns the allocation in a bound pod's annotation, nil if that is for another node.
 func noted(pod *v1.Pod) *allocation.Allocation {
 	a, err := allocation.Parse(pod.Annotations[allocation.Key])
 	if err != nil || a.Node != pod.Spec.NodeName || a.PodUID != pod.UID {
@@ -495,7 +495,7 @@ func noted(pod *v1.Pod) *allocation.Allocation {
 	return a
 }
 
-// decideDoubts is resolveDoubts' decision, by a live read, and its correction.
+// decideDoubts decides unknown outcomes by live reads, with the correction of annotations.
 func (c *asyncCluster) decideDoubts() {
 	for _, doubt := range c.state.doubts() {
 		pod := c.api[doubt.UID]
@@ -512,8 +512,8 @@ func (c *asyncCluster) decideDoubts() {
 	}
 }
 
-// check is the invariant: no GPU in two live pods of the truth, neither by what they
-// were bound with nor by what their annotations say.
+// check checks the invariant: no GPU is in two live pods, neither by the allocation they were bound with
+// nor by their annotations.
 func (c *asyncCluster) check(step int) {
 	c.t.Helper()
 	holder := map[string]string{}
@@ -595,7 +595,7 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
-// quiesce lets every event arrive and every doubt be decided.
+// quiesce delivers every event and decides every unknown outcome.
 func (c *asyncCluster) quiesce() {
 	for len(c.gangs) > 0 {
 		c.endPlan()

@@ -62,7 +62,7 @@ func newCachedState(tb testing.TB) *cachedState {
 	metrics.Register()
 	logger, ctx := ktesting.NewTestContext(tb)
 	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
-	s := &cachedState{ // its index looks only at what events are about, and at new lists
+	s := &cachedState{ // its index checks only nodes with events, and new lists
 		State: newState(testConfig(), clk, 0), ticks: clk, tb: tb, logger: logger, cache: schedcache.New(ctx, 0, nil),
 		snapshot: schedcache.NewEmptySnapshot(), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, assumed: map[string]*v1.Pod{},
 		oracles: map[nvtopo.ClassID]*oracle.Oracle{},
@@ -114,7 +114,7 @@ func (s *cachedState) candidates(pod *v1.Pod, how *candidates.Narrowing) sets.Se
 	return names
 }
 
-// rated is candidates with what they were rated by.
+// rated is candidates with the offers that rated them.
 func (s *cachedState) rated(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], nodeindex.Best) {
 	s.tb.Helper()
 	nodes := s.list()
@@ -139,7 +139,7 @@ func (s *cachedState) assume(pod *v1.Pod, node string) {
 	s.assumed[p.Name] = p
 }
 
-// confirm is the informer's news that an assumed pod is bound.
+// confirm delivers the informer's event that an assumed pod is bound.
 func (s *cachedState) confirm(name string) {
 	p := s.assumed[name]
 	delete(s.assumed, name)
@@ -168,8 +168,8 @@ func (s *cachedState) remove(name string) {
 	s.handlers.podHandler().OnDelete(p)
 }
 
-// linear lists the best nodes by judging every node of the snapshot by itself, and
-// says what they were rated by.
+// linear lists the best nodes by judging every node of the snapshot by itself, and returns the offers
+// that rated them.
 func (s *cachedState) linear(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], nodeindex.Best) {
 	s.tb.Helper()
 	return s.linearWithout(pod, how, nil)
@@ -220,8 +220,8 @@ func (s *cachedState) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out 
 	return s.leastSpare(d.Request, names), best
 }
 
-// leftToLarger are the machines that are left to pods larger than one of so many GPUs: each node's
-// graph and pods are read anew, and the brute force says which sizes are left.
+// leftToLarger returns the machines that are left to pods with more than this number of GPUs: each node's
+// graph and pods are read again, and a brute force finds which sizes are left.
 func (s *cachedState) leftToLarger(gpus int) (out nodeindex.Reserved) {
 	s.tb.Helper()
 	var nodes []oracle.Node
@@ -258,10 +258,9 @@ func (s *cachedState) leftToLarger(gpus int) (out nodeindex.Reserved) {
 	return out
 }
 
-// TestIndexListing: the index lists what a linear search finds. It lets pods come, be forgotten,
-// bound and deleted, nodes come, go and come anew, graphs change and vanish and nodes be wired
-// anew, and compares every list with a search that asks each node, and the usages that both
-// remember with what they are remembered of.
+// TestIndexListing: the index lists the nodes that a linear search finds. Pods come, are forgotten, bound
+// and deleted, nodes come, go and return, graphs change and vanish and nodes are rewired; every list is
+// compared with a search over each node, and both remembered usages with recomputed ones.
 func TestIndexListing(t *testing.T) {
 	kinds := []string{"dgx1-v100", "l40s-8", "a6000-8-bridged", "a100-pcie-4-bridged"}
 	for seed := range uint64(6) {
@@ -269,14 +268,14 @@ func TestIndexListing(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			s, kinds := newCachedState(t), kinds
 			if seed%2 == 1 {
-				kinds = kinds[:1] // so that many nodes are equal but for where they are
+				kinds = kinds[:1] // so that many nodes differ only in where they are
 			}
 			for i := range 10 {
 				s.add(fmt.Sprintf("n%d", i), kinds[i%len(kinds)])
 			}
 			listed, compared := 0, 0
 			for step := range 400 {
-				s.ticks.now = s.ticks.now.Add(candidates.SnapshotDelay / 2) // who is not touched again is not looked at
+				s.ticks.now = s.ticks.now.Add(candidates.SnapshotDelay / 2) // nodes without further events are not checked
 				if seed%2 == 1 && step%20 == 0 {
 					s.wire(r)
 				}
@@ -303,7 +302,7 @@ func TestIndexListing(t *testing.T) {
 						step, demandOf(t, pod).Resources[0].Count, pod.Annotations, sets.List(got), sets.List(want))
 				}
 				if ratedBy.Left.Seconds == wantRatedBy.Left.Seconds {
-					wantRatedBy.Left = ratedBy.Left // of machines that are as fast any may be named
+					wantRatedBy.Left = ratedBy.Left // of equally fast machines any may be named
 				}
 				if ratedBy != wantRatedBy {
 					t.Fatalf("step %d, %d GPUs, %v: rated by %+v, a linear search by %+v",
@@ -331,7 +330,7 @@ func TestIndexListing(t *testing.T) {
 	}
 }
 
-// disturb lets something happen.
+// disturb makes one random change.
 func (s *cachedState) disturb(r *rand.Rand, kinds []string, step int) {
 	s.tb.Helper()
 	any := func(m map[string]*v1.Pod) string {
@@ -363,7 +362,7 @@ func (s *cachedState) disturb(r *rand.Rand, kinds []string, step int) {
 		}
 		_, err := s.Graphs.Apply(obj)
 		s.must(err)
-	case what == 10 && r.IntN(2) == 0: // the node comes anew under its name; its graph is the old one's
+	case what == 10 && r.IntN(2) == 0: // the node returns under its name; its graph is the old one's
 		if n := s.nodes[node]; !strings.HasSuffix(string(n.UID), "-again") {
 			s.must(s.cache.RemoveNode(s.logger, n))
 			s.nodes[node] = n.DeepCopy()
@@ -470,7 +469,7 @@ func TestWidenedPod(t *testing.T) {
 	}
 }
 
-// TestRefusingNodesListed: nodes whose kubelets refuse pods are not listed, and where there are no others
+// TestRefusingNodesListed: nodes whose kubelets refuse pods are not listed, and if there are no others
 // the cycle is not narrowed.
 func TestRefusingNodesListed(t *testing.T) {
 	s := newCachedState(t)
@@ -500,8 +499,8 @@ func TestRefusingNodesListed(t *testing.T) {
 	want("after a while", "n0")
 }
 
-// TestBestNodeWithCPUs: pods that need CPUs beside their GPUs get the best node that has them. It
-// fills the CPUs of one NUMA node, so that what a bucket offers is not what the node can give.
+// TestBestNodeWithCPUs: pods that need CPUs beside their GPUs get the best node that has them. The CPUs
+// of one NUMA node are used, so that the node gives less than its bucket offers.
 func TestBestNodeWithCPUs(t *testing.T) {
 	s := newCachedState(t)
 	s.add("n0", "l40s-8") // all GPUs free, no CPUs on NUMA node 0
@@ -521,7 +520,7 @@ func TestBestNodeWithCPUs(t *testing.T) {
 	}
 }
 
-// TestListLength: the list is as long as asked.
+// TestListLength: the list has the requested length.
 func TestListLength(t *testing.T) {
 	s := newCachedState(t)
 	for i := range 20 {
@@ -563,9 +562,9 @@ func TestWholeNodes(t *testing.T) {
 	}
 }
 
-// TestEventsDuringListing: events may come while a list is made. It lets graphs change, Leases come
-// and reservations go in other goroutines; the race detector is the judge, and at the end the list
-// is what a linear search finds.
+// TestEventsDuringListing: events may come while a list is made. Graphs change, and Leases and
+// reservations come and go in other goroutines, for the race detector; at the end the list equals that of
+// a linear search.
 func TestEventsDuringListing(t *testing.T) {
 	s := newCachedState(t)
 	for i := range 8 {

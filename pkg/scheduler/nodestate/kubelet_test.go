@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// tell publishes what the agent says of a dgx1-v100: GPUs 0-3 and CPUs 0-19 and
-// 40-59 on NUMA node 0, the others on node 1.
+// tell publishes an agent's status of a dgx1-v100: GPUs 0-3 and CPUs 0-19 and 40-59 on NUMA node 0, the
+// others on node 1.
 func (e *testEnv) tell(t *testing.T, change func(*v1alpha1.NodeGPUTopologyStatus)) *v1alpha1.NodeGPUTopology {
 	t.Helper()
 	obj := topologyOf(t, "n", "dgx1-v100")
@@ -160,7 +160,7 @@ func (e *testEnv) uuids(positions ...int) []string {
 	return out
 }
 
-// positions are the GPUs of an allocation by container, sorted.
+// positions returns the GPUs of an allocation by container, sorted.
 func (e *testEnv) positions(a *allocation.Allocation) [][]int {
 	var out [][]int
 	g := e.Nodes.Node("n").Accel(testResource).Graph

@@ -14,14 +14,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
-// elected is what a Lease says at a moment, in seconds since the process started.
+// elected is the content of a Lease at a moment, in seconds since the process started.
 type elected struct {
 	holder   string
 	acquired int
 	renewed  int
 }
 
-// see shows a process started at the clock's time the leader Lease.
+// see shows the leader Lease to a process started at the clock's time.
 func (e *testEnv) see(start time.Time, by elected) {
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	l := lease("nvtopo-scheduler", at(by.renewed), testConfig().LeaderTerm)
@@ -30,7 +30,7 @@ func (e *testEnv) see(start time.Time, by elected) {
 	e.Binder.leader.See(l)
 }
 
-// elect has the process take part in elections from now on, which it returns.
+// elect has the process take part in elections from now on; it returns that time.
 func (e *testEnv) elect() time.Time {
 	config := testConfig()
 	config.LeaderLease, config.Host = "nvtopo-scheduler", "host"
@@ -39,9 +39,9 @@ func (e *testEnv) elect() time.Time {
 	return e.clock.now
 }
 
-// TestFormerLeader: a former leader does not decide anew. A leader that was paused goes on for as
-// long as it takes to give up the renewal, and its new choices, made when it knew of its successor,
-// must not be carried out either.
+// TestFormerLeader: a former leader makes no new decision effective. A leader that was paused goes on
+// until it gives up the renewal, and its new choices, made when it knew of its successor, must not be
+// carried out either.
 func TestFormerLeader(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	start := r.elect()

@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/leader"
 )
 
-// TestNewLeaderCheck: a new leader asks before it carries a choice out. It has a process elected
-// whose informers have not brought the last choice of its predecessor.
+// TestNewLeaderCheck: a new leader reads the API server before it writes an allocation. The informers of
+// the elected process do not have its predecessor's last allocation yet.
 func TestNewLeaderCheck(t *testing.T) {
 	broken := errors.New("no server")
 	tests := map[string]struct {

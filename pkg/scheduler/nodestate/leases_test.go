@@ -14,9 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestEarlierNodeAgentLease: the Lease of an earlier node's agent does not count. A Node was made
-// anew under the name, and the agent of the earlier one still renews its Lease, or did so a moment
-// ago.
+// TestEarlierNodeAgentLease: the Lease of an earlier node's agent is not valid. A Node was made again
+// under the name, and the agent of the earlier one still renews its Lease, or did so a moment ago.
 func TestEarlierNodeAgentLease(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	gone := schedtest.Pod("gone").GPUs(8).Obj()
@@ -46,7 +45,7 @@ func TestEarlierNodeAgentLease(t *testing.T) {
 		if got := r.PodDevices.Enforced("n"); got != step.want {
 			t.Errorf("%s: enforced %t, want %t", step.name, got, step.want)
 		}
-		// What the agent says of pods that are gone, and for the nodes it serves, goes with it.
+		// Its records of pods that are gone become invalid as well.
 		want := map[bool]placement.Reason{true: placement.FewGPUs, false: placement.NotEnforced}[step.want]
 		if v := r.Nodes.Judge(careful, info, l); v.Reason != want {
 			t.Errorf("%s: a pod that wants an agent: %q, want %q", step.name, v.Reason, want)

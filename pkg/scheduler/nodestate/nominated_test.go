@@ -24,7 +24,7 @@ type nominator struct {
 
 func (n nominator) NominatedPodsForNode(node string) []fwk.PodInfo { return n.ask(node) }
 
-// nominee is a pod of some priority that waits for a node.
+// nominee returns a pod with a priority that waits for a node.
 func nominee(tb testing.TB, name string, priority int32) []fwk.PodInfo {
 	tb.Helper()
 	info, err := framework.NewPodInfo(schedtest.Pod(name).GPUs(1).Priority(priority).Obj())
@@ -34,8 +34,8 @@ func nominee(tb testing.TB, name string, priority int32) []fwk.PodInfo {
 	return []fwk.PodInfo{info}
 }
 
-// TestQueueLocking: no lock is held while the queue is asked. The scheduling queue answers under
-// its own lock.
+// TestQueueLocking: no lock is held while the queue is read. The scheduling queue answers under its own
+// lock.
 func TestQueueLocking(t *testing.T) {
 	s := newCachedState(t)
 	for i := range 4 {
@@ -93,7 +93,7 @@ func TestKeptNodes(t *testing.T) {
 				if kept.Has(node) {
 					return nominee(t, "nominee-"+node, 5)
 				}
-				return nominee(t, "less-"+node, 4) // who asks comes before
+				return nominee(t, "less-"+node, 4) // the listed pod comes before it
 			}}
 			left := 0
 			for range 100 {
@@ -141,9 +141,8 @@ func countPlain(names sets.Set[string]) (n int) {
 	return n
 }
 
-// TestNominationDuringListing: a nomination may come while a list is made. The queue's answer
-// changes with every question. The list ends, and has no node of which the queue was asked last and
-// kept it for another.
+// TestNominationDuringListing: a nomination may come while a list is made. The queue's answer changes
+// with every call. The list ends, and has no node that the queue kept for another pod at the last call.
 func TestNominationDuringListing(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	s := newCachedState(t)
@@ -174,8 +173,8 @@ func TestNominationDuringListing(t *testing.T) {
 	}
 }
 
-// TestKeptNodeQuestions: many kept nodes cost few questions. Whoever finds the best nodes kept for
-// others asks about all nodes at once before long.
+// TestKeptNodeQuestions: many kept nodes cost few calls. A pod whose best nodes are kept for others soon
+// looks up all nodes at once.
 func TestKeptNodeQuestions(t *testing.T) {
 	const size = 60
 	s := newCachedState(t)

@@ -23,8 +23,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// heldEnv is a machine with bridges between 0 and 1, 2 and 3, and so on. GPUs 2, 4
-// and 6 are used; 0 and 1 are held for the pod "preemptor" of priority 5.
+// heldEnv is a machine with bridges between 0 and 1, 2 and 3, and so on. GPUs 2, 4 and 6 are used; 0 and
+// 1 are kept for the pod "preemptor" of priority 5.
 func heldEnv(t *testing.T) (*testEnv, []*v1.Pod, *v1.Pod) {
 	t.Helper()
 	r := newTestEnv(t, "a6000-8-bridged")
@@ -56,19 +56,19 @@ func (e *testEnv) nominate(t *testing.T, pods ...*v1.Pod) {
 	e.listers.nominated = func(string) []fwk.PodInfo { return infos }
 }
 
-// fitsAhead reports whether a pod fits once kubelet has done what it is about to do.
+// fitsAhead reports whether a pod fits once kubelet has done its pending work.
 func (e *testEnv) fitsAhead(d *placement.Demand, info fwk.NodeInfo, l fwk.NodeInfoLister) bool {
 	ahead := *d
 	ahead.Ahead = true
 	return e.Nodes.Judge(&ahead, info, l).Reason == placement.Fits
 }
 
-// TestNominatedHold: devices are held for a nominated pod.
+// TestNominatedHold: devices are kept for a nominated pod.
 func TestNominatedHold(t *testing.T) {
 	tests := map[string]struct {
 		priority int32
 		change   func(t *testing.T, r *testEnv, preemptor *v1.Pod)
-		want     bool // the other pod is given the held pair, the only one
+		want     bool // the other pod gets the kept pair, the only one
 	}{
 		"is not given to a pod of less priority": {priority: 4},
 		"nor to one of the same":                 {priority: 5},
@@ -160,7 +160,7 @@ func TestNominatedHold(t *testing.T) {
 	})
 }
 
-// TestNominatedVictims: pods that go for a nominated pod are no victims of other pods.
+// TestNominatedVictims: victims of a nominated pod are no victims of other pods.
 func TestNominatedVictims(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	for priority, want := range map[int32][]types.UID{4: {"victim"}, 5: {"victim"}, 6: nil} {
@@ -177,9 +177,9 @@ func TestNominatedVictims(t *testing.T) {
 	}
 }
 
-// TestWaitingPodWakeUp: a pod that goes on waiting wakes nobody. Each look at what it waits for
-// renews its nominated reservation. If that woke the pods that wait, itself among them, they would
-// be tried without end.
+// TestWaitingPodWakeUp: a pod that goes on waiting wakes no pods. Each check of the pods it waits for
+// renews its nominated allocation. If that woke the waiting pods, itself among them, they would be tried
+// without end.
 func TestWaitingPodWakeUp(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	woken := false
@@ -199,8 +199,8 @@ func TestWaitingPodWakeUp(t *testing.T) {
 	}
 }
 
-// TestFailedEviction: a victim whose eviction failed stays. However often its preemptor tries
-// again, others wait for it but a short time.
+// TestFailedEviction: a victim whose eviction failed stays. However often its preemptor tries again,
+// others wait for it only for a short time.
 func TestFailedEviction(t *testing.T) {
 	r, _, preemptor := heldEnv(t)
 	again := func() {
@@ -262,7 +262,7 @@ func TestVictimDeviceRelease(t *testing.T) {
 	}
 }
 
-// TestImminentRelease: a pod fits soon where kubelet is about to release.
+// TestImminentRelease: a pod fits soon on a node whose kubelet is about to release devices.
 func TestImminentRelease(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.record(t, "gone", 0, 1, 2, 3)
@@ -286,7 +286,7 @@ func TestImminentRelease(t *testing.T) {
 		t.Error("four devices come free, five are asked")
 	}
 	r.Waiting.TryAgainBy(r.clock.now.Add(reservations.ReleaseWithin))
-	r.Waiting.TryAgainBy(r.clock.now.Add(time.Hour)) // others who wait for longer do not defer it
+	r.Waiting.TryAgainBy(r.clock.now.Add(time.Hour)) // others that wait longer do not postpone it
 	if r.Waiting.lookAgain.passed(r.clock.now) {
 		t.Error("the wait has just begun")
 	}
@@ -299,8 +299,8 @@ func TestImminentRelease(t *testing.T) {
 	}
 }
 
-// TestNominationEndWakeUp: the end of a nominated reservation wakes those it kept out. Nothing else
-// tells them, unless the pod took what was held for it.
+// TestNominationEndWakeUp: the end of a nominated allocation wakes the pods it kept out, unless its pod
+// took the devices. No other event does.
 func TestNominationEndWakeUp(t *testing.T) {
 	tests := map[string]struct {
 		change func(t *testing.T, r *testEnv, preemptor *v1.Pod)

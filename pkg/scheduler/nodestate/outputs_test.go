@@ -15,9 +15,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// Class and bandwidth were computed when the choice was written, from the graph of then:
-// a link that failed after Reserve made them say what the pod was not chosen for, and
-// nobody was told that its ring got slower.
+// TestLinkSnapshot: class and bandwidth are those of the choice. They were computed when it was written,
+// from the graph at that time: after a link failed since Reserve they described a ring that the pod was
+// not chosen for, and no event reported that its ring got slower.
 func TestLinkSnapshot(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(2).Obj()

@@ -13,11 +13,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// TestPromises: a choice in doubt is told as its pod will show it, until it is decided.
+// TestPromises: an allocation with unknown outcome is returned as its pod will show it, until it is
+// decided.
 func TestPromises(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(2).Obj()
-	choice := r.attempt(t, pod) // its write has an end in doubt
+	choice := r.attempt(t, pod) // the outcome of its write is unknown
 	got, ok := r.Diagnosis.Promises()[pod.UID]
 	if !ok || got.UID != pod.UID || got.Node != choice.Node {
 		t.Fatalf("promise %+v, %t, want one of %s", got, ok, choice.Node)
@@ -40,7 +41,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestLiveLeases: those that have run out are not told of.
+// TestLiveLeases: expired Leases are left out.
 func TestLiveLeases(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	var names []string

@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// wakes counts how often the State asks for the waiting pods to be tried again.
+// wakes counts how often the State wakes the waiting pods.
 func (e *testEnv) wakes() func() int {
 	n := 0
 	e.Changes.onFreed = func() { n++ }
@@ -35,7 +35,7 @@ func TestReservationOldAnnotation(t *testing.T) {
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	// PreBind wrote the first choice, the Binding had no answer; nothing is bound.
+	// PreBind wrote the first allocation, the Binding had no answer; nothing is bound.
 	r.Binder.Attempt(pod.UID, "n").BindingBegan()
 	r.Allocations.Forget(pod.UID, "n")
 	waiting := pod.DeepCopy()
@@ -44,14 +44,14 @@ func TestReservationOldAnnotation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting.Annotations = map[string]string{allocation.Key: text, podrequest.MinLinkKey: "SYS"} // it asks for other things now
+	waiting.Annotations = map[string]string{allocation.Key: text, podrequest.MinLinkKey: "SYS"} // its requests are others now
 	second, reason := r.Allocations.Assume(demandOf(t, waiting), waiting, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	r.Binder.Attempt(pod.UID, "n").BindingBegan()
-	// The scheduler assumed the pod with the annotation of the first attempt. The
-	// store has it bound with the second, of which its cache has not heard yet.
+	// The scheduler assumed the pod with the annotation of the first attempt. The store has it bound with
+	// the second, whose event its cache has not got yet.
 	assumed, bound := waiting.DeepCopy(), waiting.DeepCopy()
 	assumed.Spec.NodeName, bound.Spec.NodeName = "n", "n"
 	if text, err = second.Encode(); err != nil {
@@ -144,7 +144,7 @@ func TestVoidReservationWakeUp(t *testing.T) {
 	})
 }
 
-// TestNUMAWithoutGraph: a wish for NUMA needs no graph.
+// TestNUMAWithoutGraph: a NUMA policy needs no graph.
 func TestNUMAWithoutGraph(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	l := schedcache.NewSnapshot(nil, []*v1.Node{schedtest.Node("bare").Obj()}).NodeInfos()
@@ -175,7 +175,7 @@ func TestTopologyWakeUp(t *testing.T) {
 	}
 }
 
-// TestGoneObjects: nothing is kept of what is gone.
+// TestGoneObjects: no state is kept of objects that are gone.
 func TestGoneObjects(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := on(t, r.State, schedtest.Pod("p").GPUs(1).Obj(), "n", 0)
@@ -199,7 +199,7 @@ func TestGoneObjects(t *testing.T) {
 	}
 }
 
-// TestLatePatchDoubt: a doubtful choice that a late patch put on the waiting pod is kept.
+// TestLatePatchDoubt: a doubtful allocation that a late patch put on the waiting pod is kept.
 func TestLatePatchDoubt(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(1).Obj()
@@ -210,7 +210,7 @@ func TestLatePatchDoubt(t *testing.T) {
 	}
 	r.Binder.Attempt(pod.UID, "n").BindingBegan()
 	r.Allocations.Forget(pod.UID, "n")
-	changed := schedtest.PodFrom(pod).Annotation(podrequest.MinLinkKey, "SYS").Obj() // it asks for other things now
+	changed := schedtest.PodFrom(pod).Annotation(podrequest.MinLinkKey, "SYS").Obj() // its requests are others now
 	second, reason := r.Allocations.Assume(demandOf(t, changed), changed, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
@@ -229,7 +229,7 @@ func TestLatePatchDoubt(t *testing.T) {
 	if left := r.Allocations.Dump(); len(left) != 2 {
 		t.Errorf("in flight %+v, want the doubtful choice beside the present", left)
 	}
-	// The second attempt's Binding carries the first one's choice out.
+	// The second attempt's Binding binds the pod with the first one's allocation.
 	live.Spec.NodeName, live.ResourceVersion = "n", "3"
 	r.handlers.podEvent(nil, live)
 	info, l = r.view(t, live)
@@ -242,9 +242,8 @@ func TestLatePatchDoubt(t *testing.T) {
 	}
 }
 
-// TestFinishedPodDoubt: a doubt of a pod that has finished is decided. It has a pod bound and
-// finished before the live read. No informer ever has it, so a reservation that was confirmed was
-// kept for ever.
+// TestFinishedPodDoubt: an unknown outcome of a pod that has finished is decided. The pod was bound and
+// finished before the live read. No informer ever has it, so a confirmed reservation was kept for ever.
 func TestFinishedPodDoubt(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	pod := schedtest.Pod("p").GPUs(1).Obj()
@@ -273,8 +272,8 @@ func TestFinishedPodDoubt(t *testing.T) {
 	}
 }
 
-// A pod deleted and made anew under its name while the watch was broken comes as an
-// update from one UID to the other. The reservation of the first was kept for ever.
+// TestUnseenReplacement: a pod deleted and made again under its name while the watch was broken comes as
+// an update from one UID to the other. The reservation of the first was kept for ever.
 func TestUnseenReplacement(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	before, after := schedtest.Pod("p").GPUs(2).Obj(), schedtest.Pod("p").GPUs(2).UID("another").Obj()
@@ -290,9 +289,9 @@ func TestUnseenReplacement(t *testing.T) {
 	}
 }
 
-// In mode PreBind a Binding believed lost may be carried out after the PATCH of the
-// next attempt, for another node: the pod then had the annotations of a node that it
-// is not on, and after a restart of the scheduler nobody knew its GPUs.
+// TestLateBinding: in mode PreBind a Binding believed lost may be carried out after the PATCH of the next
+// attempt, for another node: the pod then had the annotations of a node that it is not on, and after a
+// restart of the scheduler its GPUs were unknown.
 func TestLateBinding(t *testing.T) {
 	cases := map[string]struct {
 		change func(r *testEnv, pod, live *v1.Pod)
@@ -307,7 +306,7 @@ func TestLateBinding(t *testing.T) {
 		}, false},
 		"not while two of its choices there are in doubt": {func(r *testEnv, pod, _ *v1.Pod) {
 			info, l := r.view(t)
-			changed := schedtest.PodFrom(pod).Annotation(podrequest.MinLinkKey, "SYS").Obj() // it asks for other things now
+			changed := schedtest.PodFrom(pod).Annotation(podrequest.MinLinkKey, "SYS").Obj() // its requests are others now
 			if _, reason := r.Allocations.Assume(demandOf(t, changed), changed, info, l); reason != placement.Fits {
 				t.Fatal(reason)
 			}

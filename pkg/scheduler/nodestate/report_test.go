@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestNodeReports: reports tell how nodes stand.
+// TestNodeReports: reports have the states of nodes.
 func TestNodeReports(t *testing.T) {
 	tests := map[string]struct {
 		change func(t *testing.T, r *testEnv)
@@ -81,14 +81,14 @@ func TestNodeReports(t *testing.T) {
 	}
 }
 
-// TestLeaseEndWakeUp: the end of a Lease wakes the pods that it lets in. It asks what the end of a
-// Lease, which nobody announces, changes for waiting pods.
+// TestLeaseEndWakeUp: the end of a Lease, for which there is no event, wakes the pods that fit because of
+// it.
 func TestLeaseEndWakeUp(t *testing.T) {
 	tests := map[string]struct {
 		before func(t *testing.T, r *testEnv)
 		lease  string
 		want   bool
-		cycle  bool // another pod's comes before somebody looks at the Leases
+		cycle  bool // another pod's cycle comes before the Leases are checked
 	}{
 		"an agent that said a pod which is gone has GPUs": {
 			func(t *testing.T, r *testEnv) { t.Helper(); r.record(t, "gone", 1, 2) },
@@ -126,9 +126,8 @@ func TestLeaseEndWakeUp(t *testing.T) {
 	}
 }
 
-// TestUnreadableGraphEnd: the expiry of an unreadable graph wakes the pods that it lets in: where
-// pods are placed by count, some fit from the moment on at which the last good graph counts no
-// longer.
+// TestUnreadableGraphEnd: the expiry of an unreadable graph wakes pods: if pods are placed by count, some
+// fit from the moment at which the last good graph is no longer valid.
 func TestUnreadableGraphEnd(t *testing.T) {
 	for name, count := range map[string]bool{"pods are placed by count": true, "they are not": false} {
 		t.Run(name, func(t *testing.T) {

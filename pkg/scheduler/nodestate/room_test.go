@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestRoomNotices: only events that leave room are told. Heartbeats of nodes and each pod that was
-// bound had all waiting gangs planned anew.
+// TestRoomNotices: only events that leave room are reported. Before, heartbeats of nodes and each bound
+// pod caused all waiting gangs to be planned again.
 func TestRoomNotices(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// whileRead is a lister that has something done after the reservations of a node were read, and
-// before its usage is computed.
+// whileRead is a lister that calls a function after the reservations of a node were read, and before its
+// usage is computed.
 type whileRead struct {
 	fwk.NodeInfoLister
 	do func()
@@ -31,7 +31,7 @@ func (l whileRead) Get(name string) (fwk.NodeInfo, error) {
 	return l.NodeInfoLister.Get(name)
 }
 
-// TestChoiceDuringJudgement: a choice made while a node is judged is not forgotten.
+// TestChoiceDuringJudgement: a choice made while a node is judged is not lost.
 func TestChoiceDuringJudgement(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
@@ -50,14 +50,14 @@ func TestChoiceDuringJudgement(t *testing.T) {
 	checkMemos(t, r.State, l)
 }
 
-// TestConcurrentChoices: choices made side by side share no GPU. It chooses, gives back and ends
-// pods in several goroutines, while others judge the node.
+// TestConcurrentChoices: concurrent choices share no GPU. Several goroutines choose, release and end
+// pods, while others judge the node.
 func TestConcurrentChoices(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t)
 	slow := whileRead{l, runtime.Gosched}
 	var mu sync.Mutex
-	owner := map[string]types.UID{} // GPU -> the pod that was told to have it
+	owner := map[string]types.UID{} // GPU -> the pod that got it
 	claim := func(uid types.UID, gpus []string) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -122,7 +122,7 @@ func TestConcurrentChoices(t *testing.T) {
 	checkMemos(t, r.State, l)
 }
 
-// ownership is which pod was told to have which GPU.
+// ownership has the pod that got each GPU.
 type ownership struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -240,7 +240,7 @@ func (x *gangRun) run(name string) bool {
 	return true
 }
 
-// plan puts each member somewhere where it may find room; nil if it finds none.
+// plan puts each member on a node where it may find room; nil if it finds none.
 func (x *gangRun) plan(name string) (members []GangMember) {
 	gpus := 1 + x.rng.IntN(4)
 	for i := range 2 + x.rng.IntN(3) {
@@ -285,7 +285,7 @@ func (x *gangRun) end(members []GangMember, uids []types.UID) {
 		x.owner.leave(x.gpus(&members[i]))
 	}
 	switch x.rng.IntN(3) {
-	case 0: // the attempt ends, and those that wait at Permit hear of it later
+	case 0: // the attempt ends, and those that wait at Permit are told later
 		x.r.GangReserver.EndPlanned(uids...)
 		runtime.Gosched()
 		for i := range begun {

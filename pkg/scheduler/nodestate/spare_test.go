@@ -36,8 +36,8 @@ func (s *cachedState) fabricOf(paths map[string][]string, levels ...string) {
 	s.PreSelector.fabric.Set(tree, nil)
 }
 
-// wire puts the nodes into racks at random, or nowhere. Some have no label, some the tree has
-// not heard of.
+// wire puts the nodes into racks at random, or into none. Some have no label, some are not in the tree
+// yet.
 func (s *cachedState) wire(r *rand.Rand) {
 	s.tb.Helper()
 	levels := []string{"spine", "rack"}[r.IntN(2):]
@@ -58,8 +58,8 @@ func (s *cachedState) wire(r *rand.Rand) {
 	s.fabricOf(paths, levels...)
 }
 
-// around counts nodes one by one: in the leaf of a node those that are whole once gangs end and
-// those that are whole, and those that are whole in its spine.
+// around counts nodes one by one: in the leaf of a node those that are whole once gangs end and those
+// that are whole, and those that are whole in its spine.
 func (s *cachedState) around(resource, node string) (out [3]int) {
 	tree := s.PreSelector.fabric.Current().Tree
 	together := func(depth int, other string) bool {
@@ -99,8 +99,7 @@ func count(yes bool) int {
 	return 0
 }
 
-// hasSingles reports whether a pod on the node that says of no gang that it is in it asks for
-// the resource.
+// hasSingles reports whether a pod on the node that is in no gang requests the resource.
 func (s *cachedState) hasSingles(node, resource string) bool {
 	info, err := s.snapshot.NodeInfos().Get(node)
 	s.must(err)
@@ -135,9 +134,9 @@ func (s *cachedState) leastSpare(request *podrequest.Request, names sets.Set[str
 	return out
 }
 
-// TestLeafFilling: single pods finish a leaf that is begun. It has two racks of four empty nodes
-// behind each of two spines. Whole nodes are taken from one rack until it is full, then from the
-// spine that is begun.
+// TestLeafFilling: single pods fill a leaf that is begun. There are two racks of four empty nodes behind
+// each of two spines. Whole nodes are used from one rack until it is full, then from the spine that is
+// begun.
 func TestLeafFilling(t *testing.T) {
 	s := newCachedState(t)
 	paths := map[string][]string{}
@@ -167,9 +166,9 @@ func TestLeafFilling(t *testing.T) {
 	}
 }
 
-// TestListLeafWidth: a list is no wider than the leaf. Nodes of other leaves are as good but for
-// what their leaves have to spare, and other plugins must not choose among them, unless they may
-// choose among worse ones, too.
+// TestListLeafWidth: a list is no wider than the leaf. Nodes of other leaves differ only in the spare
+// capacity of their leaves, and other plugins must not choose among them, unless they may choose among
+// worse ones, too.
 func TestListLeafWidth(t *testing.T) {
 	s := newCachedState(t)
 	paths := map[string][]string{}
@@ -207,9 +206,9 @@ func TestListLeafWidth(t *testing.T) {
 	}
 }
 
-// TestGangAvoidance: single pods stay away from gangs. It has a rack where a gang's member uses
-// GPUs, and one where a single pod does. Both have as many whole nodes, but the first has one more
-// once the gang ends.
+// TestGangAvoidance: single pods stay away from gangs. In one rack a gang's member uses GPUs, and in
+// another a single pod does. Both have as many whole nodes, but the first has one more once the gang
+// ends.
 func TestGangAvoidance(t *testing.T) {
 	s := newCachedState(t)
 	paths := map[string][]string{}
@@ -237,8 +236,8 @@ func unpacked(s nodeindex.Spare) [3]int {
 	return [3]int{int(s >> 26), int(s >> 13 & 0x1fff), int(s & 0x1fff)}
 }
 
-// TestSpareCount: the spare count is known of every node, listed or not; it is 0 where the fabric
-// is not known.
+// TestSpareCount: the spare count is known for every node, listed or not; it is 0 if the fabric is not
+// known.
 func TestSpareCount(t *testing.T) {
 	s := newCachedState(t)
 	for i := range 4 {

@@ -17,8 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// unvouch brings the node into one of the states in which its graph does not
-// count.
+// unvouch brings the node into one of the states in which its graph is not valid.
 func (e *testEnv) unvouch(t *testing.T, how placement.Reason) {
 	t.Helper()
 	switch how {
@@ -43,10 +42,10 @@ func (e *testEnv) unvouch(t *testing.T, how placement.Reason) {
 	}
 }
 
-// TestUncountedGraphs has the whole table of who may go where.
+// TestUncountedGraphs has the whole table of which pods may go to which nodes.
 func TestUncountedGraphs(t *testing.T) {
 	const (
-		never   = 1 << iota // whatever the arguments say
+		never   = 1 << iota // regardless of the arguments
 		allow               // with nodesWithoutTopology: Allow
 		count               // with staleTopology: Count
 		neither             // also with neither
@@ -105,8 +104,8 @@ func TestUncountedGraphs(t *testing.T) {
 	}
 }
 
-// TestStaleGraphCounts: a stale graph still says what is not free. It counts on a node of 8 GPUs
-// whose exporter is silent.
+// TestStaleGraphCounts: a stale graph still shows which devices are used. The node has 8 GPUs and a
+// silent exporter.
 func TestStaleGraphCounts(t *testing.T) {
 	by := func(t *testing.T, r *testEnv, gpus int, pods ...*v1.Pod) placement.Reason {
 		t.Helper()
@@ -168,7 +167,7 @@ func TestStaleGraphCounts(t *testing.T) {
 	})
 }
 
-// placed is a pod that was given GPUs and assumed on the node.
+// placed returns a pod that got GPUs and is assumed on the node.
 func (e *testEnv) placed(t *testing.T, name string, gpus int) *v1.Pod {
 	t.Helper()
 	pod := schedtest.Pod(name).GPUs(gpus).Obj()
@@ -179,8 +178,8 @@ func (e *testEnv) placed(t *testing.T, name string, gpus int) *v1.Pod {
 	return on(t, e.State, pod, "n")
 }
 
-// TestCountedPodReconciliation: pods placed by count are reconciled when the graph is back. It
-// follows a pod that nobody chose for until kubelet's record says what it has.
+// TestCountedPodReconciliation: pods placed by count are reconciled when the graph is back. A pod without
+// a choice is followed until kubelet's record has its devices.
 func TestCountedPodReconciliation(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	r.PodDevices.leases.Drop(nodelease.ExporterPrefix + "n")
@@ -215,7 +214,7 @@ func TestCountedPodReconciliation(t *testing.T) {
 	}
 }
 
-// TestReplacedObject: nothing is kept of another object.
+// TestReplacedObject: no state of an earlier object is kept.
 func TestReplacedObject(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")
@@ -233,8 +232,8 @@ func TestReplacedObject(t *testing.T) {
 	}
 }
 
-// TestTopologyLoss: pods keep their GPUs while the topology is gone. It deletes the object under a
-// running pod and one that is being bound, and brings an equal one back.
+// TestTopologyLoss: pods keep their GPUs while the topology is gone. The object of a running pod and of
+// one that is being bound is deleted, and an equal one comes back.
 func TestTopologyLoss(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	running := schedtest.Pod("running").GPUs(3).Obj()
@@ -271,7 +270,7 @@ func TestTopologyLoss(t *testing.T) {
 	if _, err := r.Graphs.Apply(obj); err != nil {
 		t.Fatal(err)
 	}
-	r.Graphs.Remove("n", "topology-n") // the old object's end, heard of late
+	r.Graphs.Remove("n", "topology-n") // the old object's end, whose event comes late
 	info, l = r.view(t, running)
 	p := schedtest.Pod("p").GPUs(3).Obj()
 	c, reason := r.Allocations.Assume(demandOf(t, p), p, info, l)

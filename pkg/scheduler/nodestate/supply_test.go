@@ -22,10 +22,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// slotsOf is how many members a supply has room for.
+// slotsOf returns how many members a supply has room for.
 func slotsOf(s fabric.Supply) int { return s.Members() }
 
-// randomNode is one node in a random state, and what members of a random gang ask for.
+// randomNode is one node in a random state, and the requests of members of a random gang.
 type randomNode struct {
 	*testEnv
 	t    *testing.T
@@ -56,7 +56,7 @@ func newRandomNode(t *testing.T, rng *rand.Rand, kind string, kubelet *v1alpha1.
 			asks.CPU(strconv.Itoa(1 + rng.IntN(8))).Memory("4Gi")
 		}
 		pod := asks.Node("n").Obj()
-		if rng.IntN(8) != 0 { // else nobody knows which GPU
+		if rng.IntN(8) != 0 { // otherwise its GPU is unknown
 			pod = on(t, c.State, pod, "n", p)
 		}
 		c.pods = append(c.pods, pod)
@@ -65,7 +65,7 @@ func newRandomNode(t *testing.T, rng *rand.Rand, kind string, kubelet *v1alpha1.
 	return c
 }
 
-// gang is some pods that ask for the same.
+// gang returns pods with equal requests.
 func (c *randomNode) gang(size int) []*v1.Pod {
 	rng := c.rng
 	gpus, cpu := 1+rng.IntN(4), strconv.Itoa(1+rng.IntN(24))
@@ -106,7 +106,7 @@ func (c *randomNode) reservable(what string, supply fabric.Supply, gang []*v1.Po
 	c.GangReserver.EndPlanned(uids...)
 }
 
-// oneByOne is how many of a gang get some GPUs when each chooses by itself.
+// oneByOne returns how many of a gang get GPUs when each chooses by itself.
 func (c *randomNode) oneByOne(gang []*v1.Pod) (n int) {
 	for ; n < len(gang); n++ {
 		a, reason := c.Allocations.Assume(demandOf(c.t, gang[n]), gang[n], c.info, c.list)
@@ -132,12 +132,12 @@ func kubelets() []*v1alpha1.Kubelet {
 	}
 }
 
-// TestReservableSupply: what a node supplies can be reserved. It is the promise that a plan can be
-// carried out: whatever number of members a plan puts on a node, they get the sets that the supply
-// has for them. And as many fit as would if each pod chose by itself.
+// TestReservableSupply: the supply of a node can be reserved, so that a plan can be carried out: for any
+// number of members that a plan puts on a node, they get their sets of the supply. And as many fit as
+// would if each pod chose by itself.
 func TestReservableSupply(t *testing.T) {
 	t.Parallel()
-	slotter := placement.NewSlotCounter() // of all states together, as a process has it
+	slotter := placement.NewSlotCounter() // one for all states, as in a process
 	exact, estimated, none := 0, 0, 0
 	for _, kind := range []string{"dgx1-v100", "a6000-8-bridged", "hgx-a100-8", "dgx2", "power9-v100-4", "v100-pcie-8"} {
 		for k, kubelet := range kubelets() {
@@ -181,7 +181,7 @@ func degradedAlone(c *randomNode, d *placement.Demand) bool {
 	return d.Single() && c.Nodes.Node("n").Accels[0].Degraded != 0
 }
 
-// TestEmptyNodeSupply: an empty node supplies what it has when emptied.
+// TestEmptyNodeSupply: an empty node supplies the same as when emptied.
 func TestEmptyNodeSupply(t *testing.T) {
 	t.Parallel()
 	slotter := placement.NewSlotCounter()
@@ -203,7 +203,7 @@ func TestEmptyNodeSupply(t *testing.T) {
 	}
 }
 
-// TestSupplyBounds: the supply is bounded by what the framework counts.
+// TestSupplyBounds: the supply is bounded by the framework's resources.
 func TestSupplyBounds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pod   *v1.Pod

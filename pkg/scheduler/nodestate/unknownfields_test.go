@@ -14,8 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// TestUnknownAllocationFields: what an annotation says beyond what is known is ignored, and of another version nothing
-// is believed.
+// TestUnknownAllocationFields: unknown fields of an annotation are ignored, and an annotation of another
+// version is not used.
 func TestUnknownAllocationFields(t *testing.T) {
 	tests := map[string]struct {
 		replace     []string

@@ -200,7 +200,7 @@ func TestUsageSources(t *testing.T) {
 	}
 }
 
-// record writes what a node agent would: kubelet gave the pod these GPUs.
+// record writes a node agent's record: kubelet gave the pod these GPUs.
 func (e *testEnv) record(t *testing.T, uid types.UID, positions ...int) {
 	t.Helper()
 	obj := topologyOf(t, "n", "dgx1-v100")
@@ -215,9 +215,8 @@ func (e *testEnv) record(t *testing.T, uid types.UID, positions ...int) {
 	}
 }
 
-// checkMemos computes every usage anew that a cycle with this snapshot would take from
-// memory, and returns how many there were. What depends on the informer's store is left
-// out: it may change without a sign.
+// checkMemos recomputes every usage that a cycle with this snapshot would take from memory, and returns
+// their number. Usages that depend on the informer's store are left out: it may change without a sign.
 func checkMemos(tb testing.TB, s *State, snapshot fwk.NodeInfoLister) (compared int) {
 	tb.Helper()
 	nodes, err := snapshot.List()
@@ -243,7 +242,7 @@ func checkMemos(tb testing.TB, s *State, snapshot fwk.NodeInfoLister) (compared 
 	return compared
 }
 
-// TestDryRunDevices: a dry run gives back the devices of the victims.
+// TestDryRunDevices: a dry run frees the devices of the victims.
 func TestDryRunDevices(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	victim := schedtest.Pod("victim").GPUs(8).Obj()
@@ -271,7 +270,7 @@ func TestDryRunDevices(t *testing.T) {
 	}
 }
 
-// TestGraphValidity: a graph counts only while it is that of the node and fresh.
+// TestGraphValidity: a graph is valid only while it is that of the node and its Lease has not expired.
 func TestGraphValidity(t *testing.T) {
 	d := func(t *testing.T) *placement.Demand { t.Helper(); return demandOf(t, schedtest.Pod("p").GPUs(1).Obj()) }
 	t.Run("the node was made anew", func(t *testing.T) {
@@ -376,7 +375,7 @@ func TestUnenforcedNodes(t *testing.T) {
 	}
 }
 
-// TestForeignPodLinks: foreign pods stop only link policies.
+// TestForeignPodLinks: foreign pods prevent only link policies.
 func TestForeignPodLinks(t *testing.T) {
 	r := newTestEnv(t, "dgx1-v100")
 	info, l := r.view(t, on(t, r.State, schedtest.Pod("foreign").GPUs(2).Obj(), "n"))

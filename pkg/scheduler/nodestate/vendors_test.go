@@ -41,7 +41,7 @@ func addOtherVendor(obj *v1alpha1.NodeGPUTopology) {
 	obj.Spec.LinkRows = append(obj.Spec.LinkRows, "- - - -", "XGMI4 slow slow", "slow slow", "XGMI4")
 }
 
-// twoVendors is a node with both vendors' accelerators and a profile for both.
+// twoVendors returns a node with both vendors' accelerators and a profile for both.
 func twoVendors(t *testing.T) (*testEnv, *podrequest.Options) {
 	t.Helper()
 	r := newTestEnv(t, "dgx1-v100")
@@ -56,7 +56,7 @@ func twoVendors(t *testing.T) (*testEnv, *podrequest.Options) {
 	return r, opt
 }
 
-// asksOther is a container with devices of the other vendor.
+// asksOther returns a container with devices of the other vendor.
 func asksOther(name, count string) v1.Container {
 	l := v1.ResourceList{otherVendor: resource.MustParse(count)}
 	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: l, Limits: l}}
@@ -123,8 +123,8 @@ func TestTwoVendors(t *testing.T) {
 	}
 }
 
-// graphOfText is the link graph in a text of another vendor's tool, one of the examples
-// of package smi.
+// graphOfText returns the link graph in a text of another vendor's tool, one of the examples of package
+// smi.
 func graphOfText(t *testing.T, name string) *nvtopo.Graph {
 	t.Helper()
 	f, err := os.Open(filepath.Join("..", "..", "nvtopo", "smi", "testdata", name+".txt"))
@@ -139,8 +139,8 @@ func graphOfText(t *testing.T, name string) *nvtopo.Graph {
 	return g
 }
 
-// TestVendorBestSet: a pod gets each vendor's best linked set. It places two pods, one after the
-// other, on a node of each vendor, under a profile for all resources.
+// TestVendorBestSet: a pod gets each vendor's best linked set. Two pods are placed, one after the other,
+// on a node of each vendor, under a profile for all resources.
 func TestVendorBestSet(t *testing.T) {
 	tests := map[string]struct {
 		text       string // none: NVIDIA's node of the catalogue

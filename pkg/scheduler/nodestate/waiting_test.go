@@ -14,8 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/waking"
 )
 
-// fullCluster is one node whose 8 GPUs are taken by 8 pods, and two pods that wait for one,
-// the first of which is more important.
+// fullCluster is one node whose 8 GPUs are used by 8 pods, and two pods that wait for one, the first of
+// which has a higher priority.
 func fullCluster(t *testing.T) (c *waitingCluster, first, second *v1.Pod) {
 	t.Helper()
 	c = newWaitingCluster(t, 1, "dgx1-v100")
@@ -29,7 +29,7 @@ func fullCluster(t *testing.T) (c *waitingCluster, first, second *v1.Pod) {
 	return c, first, second
 }
 
-// wakes lets time pass in which nobody is tried, and counts how often each pod is woken.
+// wakes lets time pass without cycles, and counts how often each pod is woken.
 func (c *waitingCluster) wakes(d time.Duration) map[string]int {
 	out := map[string]int{}
 	for range d / (100 * time.Millisecond) {
@@ -42,7 +42,7 @@ func (c *waitingCluster) wakes(d time.Duration) map[string]int {
 	return out
 }
 
-// TestChosenPodWakeUp: a pod that has a choice is not woken in place of the next one.
+// TestChosenPodWakeUp: a pod that has an allocation is not woken in place of the next one.
 func TestChosenPodWakeUp(t *testing.T) {
 	c, first, second := fullCluster(t)
 	running := c.bound()
@@ -64,7 +64,7 @@ func TestChosenPodWakeUp(t *testing.T) {
 // TestUnendedAttempt: an attempt without an end gives way to the next.
 func TestUnendedAttempt(t *testing.T) {
 	tests := map[string]struct {
-		after func(*waitingCluster, *v1.Pod) // what becomes of the pod that was woken
+		after func(*waitingCluster, *v1.Pod) // the end of the woken pod
 		late  uint64
 	}{
 		"it is never tried": {func(*waitingCluster, *v1.Pod) {}, 1},
@@ -94,7 +94,7 @@ func TestUnendedAttempt(t *testing.T) {
 // TestGoneBeforeRefusal: a pod that is gone before its refusal does not wait.
 func TestGoneBeforeRefusal(t *testing.T) {
 	tests := map[string]struct {
-		during    func(*waitingCluster, *v1.Pod) // the cycle in which no node takes the pod
+		during    func(*waitingCluster, *v1.Pod) // during the cycle in which the pod fits no node
 		wantWaits bool
 	}{
 		"nothing":   {func(*waitingCluster, *v1.Pod) {}, true},
@@ -118,7 +118,7 @@ func TestGoneBeforeRefusal(t *testing.T) {
 	}
 }
 
-// change is an update of a pod that the informer hears of.
+// change updates a pod in the informer.
 func (c *waitingCluster) change(pod *v1.Pod, f func(*v1.Pod)) {
 	next := pod.DeepCopy()
 	f(next)
@@ -126,7 +126,7 @@ func (c *waitingCluster) change(pod *v1.Pod, f func(*v1.Pod)) {
 	c.state.handlers.podEvent(nil, next)
 }
 
-// crowded is a full node and so many pods that wait for it.
+// crowded returns a full node and this number of pods that wait for it.
 func crowded(t *testing.T, pods int) (c *waitingCluster, waiting []*v1.Pod) {
 	t.Helper()
 	c, _, _ = fullCluster(t)
@@ -138,12 +138,12 @@ func crowded(t *testing.T, pods int) (c *waitingCluster, waiting []*v1.Pod) {
 	return c, waiting
 }
 
-// The queue wants a pod tried again, for a node that came perhaps, while it is kept out.
-// It is, and soon: what it shows for a reason may be of a world that is gone.
+// TestQueueRetry: a pod that the queue wants to try while it is gated, for a new node perhaps, is tried
+// soon: the reason that it shows may be outdated.
 func TestQueueRetry(t *testing.T) {
 	tests := map[string]struct {
 		others int
-		judged bool // the waker has looked at the pod before the queue asks for it
+		judged bool // the waker has judged the pod before the queue wants it
 	}{
 		"before the waker has looked":            {others: 2},
 		"after it has":                           {others: 2, judged: true},
@@ -153,7 +153,7 @@ func TestQueueRetry(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			c, _ := crowded(t, tc.others)
-			c.clock.now = c.clock.now.Add(waking.RetryAfter) // all may have another try
+			c.clock.now = c.clock.now.Add(waking.RetryAfter) // all may be tried again
 			pod := c.add(1, 0, nil)
 			c.queue = nil
 			c.try(pod.UID)
@@ -170,8 +170,8 @@ func TestQueueRetry(t *testing.T) {
 	}
 }
 
-// Some pods are wanted by the queue again and again, and the others have their turn all the
-// same, however many they are.
+// TestQueueRetryFairness: some pods are wanted by the queue again and again, and the others are tried all
+// the same, regardless of their number.
 func TestQueueRetryFairness(t *testing.T) {
 	tests := map[string]struct{ pods, wanted int }{
 		"a few":          {pods: 50, wanted: 10},
@@ -216,7 +216,7 @@ func TestQueueRetryFairness(t *testing.T) {
 	}
 }
 
-// TestEarlierNodeAgent: the agent of an earlier node of the same name does not count.
+// TestEarlierNodeAgent: the agent of an earlier node of the same name is ignored.
 func TestEarlierNodeAgent(t *testing.T) {
 	c := newWaitingCluster(t, 1, "dgx1-v100")
 	look := func() bool { return c.state.PodDevices.Enforced("node-0") }

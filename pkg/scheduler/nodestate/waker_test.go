@@ -24,8 +24,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/waking"
 )
 
-// waitingCluster is a cluster with waiting pods, a scheduler that tries exactly those that are
-// woken or new, and a cache of the scheduler's that hears of things later than we do.
+// waitingCluster is a cluster with waiting pods, a scheduler that tries exactly those that are woken or
+// new, and a scheduler cache that gets events later than the State.
 type waitingCluster struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -35,27 +35,27 @@ type waitingCluster struct {
 	store map[types.UID]*v1.Pod // the informer's
 
 	cache    map[types.UID]*v1.Pod // the scheduler's, with bound pods
-	cordons  map[string]bool       // as the scheduler's cache has them
-	later    []heard               // what it is still to hear
-	prompt   bool                  // it hears at once
-	doubtful int                   // one of so many bindings fails without an answer; 0: none
-	vanish   int                   // one of so many pods is gone before its refusal is told; 0: none
-	hold     int                   // one of so many choices waits for another plugin before it is bound; 0: none
+	cordons  map[string]bool       // as in the scheduler's cache
+	later    []heard               // events it has still to get
+	prompt   bool                  // it gets events at once
+	doubtful int                   // one in this number of bindings fails without an answer; 0: none
+	vanish   int                   // one in this number of pods is gone before its refusal is recorded; 0: none
+	hold     int                   // one in this number of choices waits for another plugin before it is bound; 0: none
 	held     map[types.UID]func()  // those that do, and how to bind them
-	retries  bool                  // pods have their turn although no node would take them
+	retries  bool                  // pods are tried although no node would take them
 	queue    []types.UID           // pods to be tried
 	serial   int
 	attempts int
 	order    []string // pods in the order in which they were bound
 }
 
-// heard is news on the way to the scheduler's cache.
+// heard is an event on its way to the scheduler's cache.
 type heard struct {
 	since time.Time
 	tell  func()
 }
 
-// lag is how late it may be: less than what the waker reckons with.
+// lag is the greatest delay: less than the waker's CacheDelay.
 const lag = waking.CacheDelay * 3 / 4
 
 func newWaitingCluster(t *testing.T, seed uint64, machines ...string) *waitingCluster {
@@ -86,7 +86,7 @@ func (c *waitingCluster) podsOn(node string) (out []*v1.Pod) {
 	return out
 }
 
-// hear lets the scheduler's cache know, a little later.
+// hear delivers an event to the scheduler's cache, a little later.
 func (c *waitingCluster) hear(f func()) {
 	if c.prompt {
 		f()
@@ -95,7 +95,7 @@ func (c *waitingCluster) hear(f func()) {
 	c.later = append(c.later, heard{c.clock.now, f})
 }
 
-// deliver tells it what is old, and perhaps some more.
+// deliver delivers old events, and perhaps some more.
 func (c *waitingCluster) deliver() {
 	for len(c.later) > 0 && (c.clock.now.Sub(c.later[0].since) >= lag || c.rng.IntN(3) == 0) {
 		c.later[0].tell()
@@ -119,7 +119,7 @@ func (c *waitingCluster) finish(uid types.UID) {
 	c.hear(func() { delete(c.cache, uid) })
 }
 
-// remove is the end of a pod as the informer hears of it.
+// remove delivers the end of a pod to the informer.
 func (c *waitingCluster) remove(uid types.UID) {
 	delete(c.store, uid)
 	c.state.podDeleted(uid)
@@ -190,9 +190,9 @@ func (c *waitingCluster) try(uid types.UID) {
 			return
 		}
 		c.state.Binder.Attempt(uid, name).BindingBegan()
-		if c.oneOf(c.doubtful) { // nobody knows whether it was bound; it was not
+		if c.oneOf(c.doubtful) { // the outcome is unknown to the scheduler; it was not bound
 			c.state.Allocations.Forget(uid, name)
-			c.queue = append(c.queue, uid) // the scheduling queue sees to it
+			c.queue = append(c.queue, uid) // the scheduling queue retries it
 			return
 		}
 		c.bind(pod, name, a)
@@ -219,7 +219,7 @@ func (c *waitingCluster) bind(pod *v1.Pod, name string, a *allocation.Allocation
 	c.state.Changes.touchNode(name)
 }
 
-// letGo ends the wait of one of the pods that have a choice: it is bound, refused or deleted.
+// letGo ends the wait of one of the pods that have an allocation: it is bound, refused or deleted.
 func (c *waitingCluster) letGo() {
 	held := slices.Sorted(maps.Keys(c.held))
 	if len(held) == 0 {
@@ -235,20 +235,20 @@ func (c *waitingCluster) letGo() {
 		for name := range c.nodes {
 			c.state.Allocations.Forget(uid, name)
 		}
-		c.queue = append(c.queue, uid) // the scheduling queue sees to it
+		c.queue = append(c.queue, uid) // the scheduling queue retries it
 	default:
 		c.remove(uid)
 	}
 }
 
-// decide settles the doubts that are old enough: no such pod was bound.
+// decide settles the unknown outcomes that are old enough: no such pod was bound.
 func (c *waitingCluster) decide() {
 	for _, cl := range c.state.doubts() {
 		c.state.doubtReader.decide(cl, c.store[cl.UID])
 	}
 }
 
-// wakesNow is one round of the waker.
+// wakesNow runs one round of the waker.
 func (c *waitingCluster) wakesNow() []*v1.Pod {
 	woken, _ := c.state.Waiting.waker.Round()
 	if c.retries {
@@ -257,7 +257,7 @@ func (c *waitingCluster) wakesNow() []*v1.Pod {
 	return woken
 }
 
-// pass is what happens in a moment.
+// pass runs the events of a moment.
 func (c *waitingCluster) pass(d time.Duration) (busy bool) {
 	c.clock.now = c.clock.now.Add(d)
 	c.decide()
@@ -279,7 +279,7 @@ func (c *waitingCluster) pass(d time.Duration) (busy bool) {
 	return busy || len(woken) > 0 || len(c.later) > 0
 }
 
-// rest lets everything happen that follows by itself.
+// rest runs everything that follows without further input.
 func (c *waitingCluster) rest() {
 	passes := 0
 	for quiet := 0; quiet < 100; quiet++ {
@@ -292,7 +292,7 @@ func (c *waitingCluster) rest() {
 	}
 }
 
-// forgotten names a waiting pod that fits a node as everything stands, or is empty.
+// forgotten returns the name of a waiting pod that fits a node in the present state, or "".
 func (c *waitingCluster) forgotten() string {
 	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), slices.Collect(maps.Values(c.nodes))).NodeInfos()
 	c.state.Allocations.Sweep(snapshot)
@@ -374,7 +374,7 @@ func TestFittingPods(t *testing.T) {
 	}
 }
 
-// TestReleaseWakeUp: a release wakes the pods that it helps.
+// TestReleaseWakeUp: a release wakes the pods that can use it.
 func TestReleaseWakeUp(t *testing.T) {
 	c := newWaitingCluster(t, 1, "dgx1-v100")
 	c.prompt = true
@@ -384,7 +384,7 @@ func TestReleaseWakeUp(t *testing.T) {
 	c.rest()
 	running := c.bound()
 	for range 500 {
-		c.add(2, 5, nil) // more important, and not helped by one GPU
+		c.add(2, 5, nil) // of higher priority, and one GPU does not suffice for it
 	}
 	for range 500 {
 		c.add(1, 0, nil)

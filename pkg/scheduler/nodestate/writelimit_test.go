@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// full returns a State in which as many choices are being written as may be.
+// full returns a State in which the maximum number of allocations is being written.
 func full(t *testing.T) (*State, []*v1.Pod) {
 	t.Helper()
 	s := New(testConfig(), clock.RealClock{})
@@ -48,7 +48,7 @@ func TestChoiceBackpressure(t *testing.T) {
 		},
 		"until one is bound": func(s *State, pod *v1.Pod) {
 			bound := pod.DeepCopy()
-			bound.Spec.NodeName = "n" // and somebody dropped its annotations
+			bound.Spec.NodeName = "n" // and its annotations were removed
 			s.handlers.podEvent(nil, bound)
 		},
 		"until one is deleted": func(s *State, pod *v1.Pod) { s.podDeleted(pod.UID) },
@@ -74,7 +74,7 @@ func TestChoiceBackpressure(t *testing.T) {
 	}
 }
 
-// TestWriteStarvation: nobody waits for ever.
+// TestWriteStarvation: no pod waits for ever.
 func TestWriteStarvation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := full(t)
@@ -86,7 +86,7 @@ func TestWriteStarvation(t *testing.T) {
 	})
 }
 
-// TestWriteOrder: writes are served in the order of their coming.
+// TestWriteOrder: writes are served in order of arrival.
 func TestWriteOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(testConfig(), clock.RealClock{})
@@ -122,7 +122,7 @@ func TestWriteOrder(t *testing.T) {
 		leave()
 		synctest.Wait()
 		ends[0]()
-		ends[0]() // no second place comes free
+		ends[0]() // no second slot becomes free
 		synctest.Wait()
 		if want := []int{0, 1, 3, 4}; !slices.Equal(order, want) {
 			t.Errorf("served in the order %v, want %v", order, want)

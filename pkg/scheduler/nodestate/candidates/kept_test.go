@@ -19,7 +19,7 @@ import (
 var keyA, keyB = gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "ns", Name: "a"},
 	gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "other", Name: "b"}
 
-// TestKeptPlaces: kept places leave the rest of a node to others, and what is not kept to all.
+// TestKeptPlaces: kept places leave the rest of a node to others, and resources that are not kept to all.
 func TestKeptPlaces(t *testing.T) {
 	const gpu, nic = v1.ResourceName("nvidia.com/gpu"), v1.ResourceName("rdma/hca")
 	made := time.Unix(1000, 0)
@@ -47,7 +47,7 @@ func TestKeptPlaces(t *testing.T) {
 		made     time.Duration
 		change   func(*v1.Pod)
 		node     string
-		want     string // whose place it would take
+		want     string // the gang whose place it would use
 	}{
 		"what is free beside both places":           {asks: scalars(2, 0), made: time.Hour},
 		"one more":                                  {asks: scalars(3, 0), made: time.Hour, want: "gang ns/a"},
@@ -123,7 +123,7 @@ func TestKeptPlaces(t *testing.T) {
 	}
 }
 
-// TestKeptWords: only the gang's own namespace reads its name.
+// TestKeptWords: only the gang's own namespace gets its name.
 func TestKeptWords(t *testing.T) {
 	k := NewKept(keyA, Kept{Resource: "nvidia.com/gpu"}, "which has waited for long")
 	for namespace, want := range map[string][2]string{

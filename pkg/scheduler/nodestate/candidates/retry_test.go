@@ -18,8 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testkit"
 )
 
-// TestActivationAfterRefusal: only certain pods are activated after a refused list. A pod is moved
-// to the active queue until its cycle that looks at all nodes begins, and only while it exists.
+// TestActivationAfterRefusal: only certain pods are activated after a refused list. A pod is moved to the
+// active queue until its cycle that considers all nodes begins, and only while it exists.
 func TestActivationAfterRefusal(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
 	r := NewRetries(clk)
@@ -57,8 +57,8 @@ func TestActivationAfterRefusal(t *testing.T) {
 	<-ended
 }
 
-// TestChangeRetention: changes are looked at until the snapshot has them. A change of ours once, an
-// event of the informers for as long as the snapshot may be behind.
+// TestChangeRetention: changes are checked until the snapshot has them: own changes once, events of the
+// informers for as long as the snapshot may be behind.
 func TestChangeRetention(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
 	x := NewIndex(clk, nil, nil, 0)

@@ -57,7 +57,7 @@ func (e *testEnv) start(synced ...cache.InformerSynced) {
 	})
 }
 
-// put is the informer's news of a node.
+// put delivers a node as an event of the informer.
 func (e *testEnv) put(n *v1.Node) {
 	e.t.Helper()
 	before, known, err := e.nodes.Get(n)
@@ -87,7 +87,7 @@ func (e *testEnv) revision(want uint64) *View {
 	return e.Current()
 }
 
-// domain is the name of a node's innermost domain.
+// domain returns the name of a node's innermost domain.
 func domain(v *View, name string) string {
 	n, ok := v.NodeOf(name)
 	if !ok {
@@ -193,8 +193,8 @@ func TestViewClusterTopology(t *testing.T) {
 	}
 }
 
-// TestUnlistableTopology: an unreadable kind is not waited for long. It has a ClusterTopology that
-// nobody can list.
+// TestUnlistableTopology: an unreadable kind is not waited for long. The ClusterTopology here cannot be
+// listed.
 func TestUnlistableTopology(t *testing.T) {
 	r := newTestEnv(t, schedtest.Node("a").Label(rackLabel, "r1").Obj())
 	r.start(func() bool { return false })

@@ -12,14 +12,14 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// elected is what a Lease says at a moment, in seconds since the process started.
+// elected is the content of a Lease at a moment, in seconds since the process started.
 type elected struct {
 	holder   string
 	acquired int
 	renewed  int
 }
 
-// at is the leader Lease as a process sees it that started then.
+// at returns the leader Lease for a process started at start.
 func (e elected) at(start time.Time) *coordinationv1.Lease {
 	since := func(s int) *metav1.MicroTime {
 		return new(metav1.NewMicroTime(start.Add(time.Duration(s) * time.Second)))
@@ -32,8 +32,8 @@ func (e elected) at(start time.Time) *coordinationv1.Lease {
 	}
 }
 
-// TestLeaderCheck follows processes through terms of their own and of others: each
-// step is what the Lease said and when the question was asked.
+// TestLeaderCheck follows processes through terms of their own and of others: each step has the content
+// of the Lease and the time of the check.
 func TestLeaderCheck(t *testing.T) {
 	type step struct {
 		lease elected
@@ -67,9 +67,8 @@ func TestLeaderCheck(t *testing.T) {
 	}
 }
 
-// TestStandbyCheck: a standby may ask Check. A standby that told a waiting gang why it waits asked
-// Check for it, took the leader beside it on its host for itself, and carried out nothing when it
-// was elected.
+// TestStandbyCheck: a standby may call Check. A standby that called it to report why a gang waits took
+// the leader beside it on its host for itself, and carried out nothing when it was elected.
 func TestStandbyCheck(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	clk := clocktesting.NewFakeClock(start)

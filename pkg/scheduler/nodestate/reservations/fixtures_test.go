@@ -38,7 +38,7 @@ func (e *testEnv) node(name string) *Node {
 	return e.nodes[name]
 }
 
-// chosen is a choice of one GPU for a pod.
+// chosen returns an allocation of one GPU for a pod.
 func chosen(uid types.UID, node, gpu string) *allocation.Allocation {
 	return &allocation.Allocation{
 		Version: allocation.Version, Node: node, PodUID: uid,
@@ -46,7 +46,7 @@ func chosen(uid types.UID, node, gpu string) *allocation.Allocation {
 	}
 }
 
-// add records a choice of one GPU for a pod; nil if the pod has gone.
+// add records an allocation of one GPU for a pod; nil if the pod has gone.
 func (e *testEnv) add(uid types.UID, node, gpu string) *Reservation {
 	out := &Reservation{UID: uid, Name: string(uid), Node: e.node(node), Allocation: chosen(uid, node, gpu)}
 	if _, added := e.Add(out, nil); !added {
@@ -55,8 +55,8 @@ func (e *testEnv) add(uid types.UID, node, gpu string) *Reservation {
 	return out
 }
 
-// plan records that a pod is to get a GPU, or, without one, a place; it is not nil unless the pod
-// has gone or is being bound already.
+// plan records a planned reservation of a GPU, or, without one, a place; it returns nil if the pod has
+// gone or is being bound already.
 func (e *testEnv) plan(uid types.UID, node, gpu string) *Reservation {
 	out := e.reservation(uid, node, gpu)
 	if _, refused := e.AddAll([]*Reservation{out}); refused >= 0 {
@@ -65,7 +65,7 @@ func (e *testEnv) plan(uid types.UID, node, gpu string) *Reservation {
 	return out
 }
 
-// reservation is what plan records.
+// reservation returns the reservation that plan records.
 func (e *testEnv) reservation(uid types.UID, node, gpu string) *Reservation {
 	out := &Reservation{UID: uid, Name: string(uid), Node: e.node(node)}
 	if gpu != "" {
@@ -74,10 +74,10 @@ func (e *testEnv) reservation(uid types.UID, node, gpu string) *Reservation {
 	return out
 }
 
-// sweep drops all that is settled.
+// sweep drops all settled reservations.
 func (e *testEnv) sweep() Change { return e.Drop(e.Settled()) }
 
-// check compares what is kept twice with what it is kept of.
+// check compares redundant fields with their sources.
 func (e *testEnv) check(tb testing.TB) {
 	tb.Helper()
 	writing, planned := int64(0), int64(0)

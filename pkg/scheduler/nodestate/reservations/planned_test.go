@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPlanSteps does one step with the reservation of GPU a on node n that is planned for
-// pod p, or that its cycle has taken on.
+// TestPlanSteps does one step with the reservation of GPU a on node n that is planned for pod p, or that
+// its cycle has moved on.
 func TestPlanSteps(t *testing.T) {
 	begun := func(r *testEnv, c *Reservation) { r.Begin(c.UID, "n") }
 	kept := func(r *testEnv, c *Reservation) {
@@ -208,11 +208,11 @@ func TestAwaitingPlans(t *testing.T) {
 	}
 }
 
-// TestPlanLookupCost: asking for a plan costs nothing when there is none.
+// TestPlanLookupCost: looking up a plan takes no lock when there is none.
 func TestPlanLookupCost(t *testing.T) {
 	r := newTestEnv()
 	r.add("p", "n", "a")
-	r.mu.Lock() // it would not return
+	r.mu.Lock() // the call would not return
 	defer r.mu.Unlock()
 	if _, ok := r.Planned("p"); ok {
 		t.Error("a pod is planned that is reserved")

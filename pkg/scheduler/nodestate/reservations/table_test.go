@@ -136,7 +136,7 @@ func names(nodes []*Node) (out []string) {
 	return out
 }
 
-// TestGonePod: a pod that is gone is given nothing.
+// TestGonePod: a pod that is gone gets no reservation.
 func TestGonePod(t *testing.T) {
 	r := newTestEnv()
 	r.PodGone("p")
@@ -166,7 +166,7 @@ func TestGonePodMemory(t *testing.T) {
 	}
 }
 
-// TestDoubtOrder: doubts are read with a bound and in turn.
+// TestDoubtOrder: doubtful reservations are read in turn, and a bounded number at a time.
 func TestDoubtOrder(t *testing.T) {
 	r := newTestEnv()
 	for i := range maxResolving + 4 {
@@ -195,7 +195,7 @@ func TestDoubtOrder(t *testing.T) {
 	}
 }
 
-// TestRandomSteps does anything at all, in an order in which the scheduler would not do it.
+// TestRandomSteps does random steps, also in orders that the scheduler would not use.
 func TestRandomSteps(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -316,8 +316,8 @@ func TestViewConsistency(t *testing.T) {
 	}
 }
 
-// TestConcurrentViews is for the race detector. A reader also finds what a step did once it
-// knows that the step is done.
+// TestConcurrentViews is for the race detector. A reader also finds the effects of a step once it knows
+// that the step is done.
 func TestConcurrentViews(t *testing.T) {
 	r := newTestEnv()
 	node := r.node("n")

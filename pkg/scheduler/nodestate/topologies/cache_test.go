@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// BenchmarkApply reads objects of nodes that are new to the cache, as at a scheduler's start.
-// live-B is what the cache keeps of one beside the object itself.
+// BenchmarkApply reads objects of nodes that are new to the cache, as at a scheduler's start. live-B is
+// the memory that the cache keeps for one beside the object itself.
 func BenchmarkApply(b *testing.B) {
 	for _, kind := range []string{"dgx1-v100", "dgx-h100"} {
 		b.Run(kind, func(b *testing.B) {
@@ -48,8 +48,7 @@ func liveHeap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestObjectChanges: each object says what it changed. Whoever passes a change on knows nothing
-// else of it.
+// TestObjectChanges: the Change of each object is complete. Its consumers have no other source.
 func TestObjectChanges(t *testing.T) {
 	first := func(t *testing.T) *v1alpha1.NodeGPUTopology { t.Helper(); return topologyOf(t, "first", "dgx-h100") }
 	second := func(t *testing.T) *v1alpha1.NodeGPUTopology {

@@ -14,9 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// TestHalfIndependence: each half of a topology is judged for itself. It breaks one part of an
-// object while another changes: the change must be seen, and of the broken part the last good one
-// stays.
+// TestHalfIndependence: each half of a topology is read on its own. One part of an object is broken while
+// another changes: the change must be seen, and the last good version of the broken part stays.
 func TestHalfIndependence(t *testing.T) {
 	good := func(t *testing.T) *v1alpha1.NodeGPUTopology {
 		t.Helper()
@@ -124,8 +123,8 @@ func TestHalfIndependence(t *testing.T) {
 	}
 }
 
-// TestBrokenGPUs: broken GPUs never look healthy. An exporter makes an object and then publishes
-// what is broken, in a second write.
+// TestBrokenGPUs: broken GPUs never look healthy. An exporter makes an object and then publishes the
+// faults in a second write.
 func TestBrokenGPUs(t *testing.T) {
 	r := newTestEnv(t)
 	obj := topologyOf(t, "n", "dgx1-v100")

@@ -19,7 +19,7 @@ import (
 
 const testResource = "nvidia.com/gpu"
 
-// tickClock is a clock that stands where the test puts it.
+// tickClock is a clock whose time the test sets.
 type tickClock struct {
 	clock.WithTicker
 	now time.Time
@@ -34,7 +34,7 @@ type testEnv struct {
 	clock  *tickClock
 	leases *nodelease.Table
 	listed bool // the first lists are in
-	freed  int  // how often somebody may have been let in
+	freed  int  // how often some pod may fit because of a change
 }
 
 func newTestEnv(tb testing.TB) *testEnv {
@@ -44,7 +44,7 @@ func newTestEnv(tb testing.TB) *testEnv {
 	return r
 }
 
-// vouched reads the object of a node "n" whose exporter is fresh for a day.
+// vouched reads the object of a node "n" whose exporter is alive for a day.
 func (e *testEnv) vouched(tb testing.TB, kind string) {
 	tb.Helper()
 	if _, err := e.Apply(topologyOf(tb, "n", kind)); err != nil {
@@ -63,8 +63,8 @@ func (e *testEnv) renew(node string, term time.Duration) {
 	}, e.clock.now)
 }
 
-// handler is what the watch does with an object, and late what is done for those that had to
-// wait; nobody is told of changes.
+// handler returns the watch's handling of an object, and late that of objects that had to wait; changes
+// are not passed on.
 func (e *testEnv) handler() (add func(*v1alpha1.NodeGPUTopology), late func()) {
 	nobody := func(Change, error) {}
 	h := e.Handler(nobody)
@@ -75,7 +75,7 @@ func (e *testEnv) handler() (add func(*v1alpha1.NodeGPUTopology), late func()) {
 	}
 }
 
-// topologyOf is the NodeGPUTopology of a catalogue machine.
+// topologyOf returns the NodeGPUTopology of a catalogue machine.
 func topologyOf(tb testing.TB, name, kind string) *v1alpha1.NodeGPUTopology {
 	tb.Helper()
 	m, err := machine.Lookup(kind)

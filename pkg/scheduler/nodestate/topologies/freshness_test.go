@@ -9,8 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// TestLastGoodGraphExpiry: the last good graph does not count for ever. It has an exporter that
-// goes on renewing its Lease for an object that cannot be read.
+// TestLastGoodGraphExpiry: the last good graph is not valid for ever. An exporter goes on renewing its
+// Lease for an object that cannot be read.
 func TestLastGoodGraphExpiry(t *testing.T) {
 	r := newTestEnv(t)
 	r.vouched(t, "dgx1-v100")
@@ -45,7 +45,7 @@ func TestLastGoodGraphExpiry(t *testing.T) {
 	apply("3", "NVLink9", false) // a later write, still unreadable, begins no new term
 	at(119*time.Second, placement.Fits)
 	at(120*time.Second, placement.UnreadableGraph)
-	apply("4", "NVLink9", true) // nor does one whose graph has to wait end the old one
+	apply("4", "NVLink9", true) // nor does an object whose graph has to wait end the old one
 	at(130*time.Second, placement.UnreadableGraph)
 	apply("4", "NVLink9", false)
 	at(10*time.Minute, placement.UnreadableGraph)

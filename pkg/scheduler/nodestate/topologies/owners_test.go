@@ -165,8 +165,7 @@ func TestNumberedDevices(t *testing.T) {
 	}
 }
 
-// TestContestEnd: the end of a contest ends no other fault: what an agent wrote may read like a
-// contest.
+// TestContestEnd: the end of a contest ends no other fault: an agent's text may read like a contest.
 func TestContestEnd(t *testing.T) {
 	r := newTestEnv(t)
 	r.listed = true

@@ -21,8 +21,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// TestRestlessNode: a node that never stops publishing is read now and then. It plays 100 writes a
-// second for a minute, by a machine that changes a link each time and by one that does not.
+// TestRestlessNode: a node that never stops publishing is read from time to time. A machine writes 100
+// times a second for a minute, with a link changed each time and without.
 func TestRestlessNode(t *testing.T) {
 	tests := map[string]struct {
 		kind      string
@@ -96,8 +96,8 @@ func TestRestlessNode(t *testing.T) {
 	}
 }
 
-// TestFaultsWithoutDelay: a fault is read without waiting for the graph. It has the links of a
-// large machine change too often, and then a GPU fail, one vanish and one be given to a pod.
+// TestFaultsWithoutDelay: a fault is read without waiting for the graph. The links of a large machine
+// change too often, and then a GPU fails, one vanishes and one is given to a pod.
 func TestFaultsWithoutDelay(t *testing.T) {
 	r := newTestEnv(t)
 	take, late := r.handler()
@@ -142,8 +142,8 @@ func TestFaultsWithoutDelay(t *testing.T) {
 	}
 }
 
-// TestQueuedFaults: a fault that waited for its turn does not wait for the graph. It has both
-// quotas run empty: what had to wait as a whole was then not read until its graph could be.
+// TestQueuedFaults: a fault that waited does not wait for the graph. Both quotas are used up: an object
+// that had to wait as a whole was then not read until its graph could be.
 func TestQueuedFaults(t *testing.T) {
 	r := newTestEnv(t)
 	take, late := r.handler()
@@ -189,8 +189,8 @@ func TestQueuedObjectDeletion(t *testing.T) {
 	}
 }
 
-// TestLargeMachineRecreation: a large machine that is made anew is read at once: it has used most
-// of its share, and there is no graph to go on with until the next one is due.
+// TestLargeMachineRecreation: a large machine that is made again is read at once: it has used most of its
+// share, and there is no graph to use until the next one is due.
 func TestLargeMachineRecreation(t *testing.T) {
 	r := newTestEnv(t)
 	handler := r.Handler(func(Change, error) {})
@@ -205,14 +205,14 @@ func TestLargeMachineRecreation(t *testing.T) {
 	}
 }
 
-// publisherOf plays what publishes the object of a large machine, "n", as the watch brings it.
+// publisherOf publishes the object of a large machine, "n", as the watch delivers it.
 type publisherOf struct {
 	*testEnv
 	t       *testing.T
 	handler cache.ResourceEventHandler
 	obj     *v1alpha1.NodeGPUTopology // as last published
 	version int
-	freed   int // how often some pod may fit for what was read
+	freed   int // how often some pod may fit because of an object that was read
 }
 
 func newPublisher(t *testing.T) *publisherOf {
@@ -231,7 +231,7 @@ func newPublisher(t *testing.T) *publisherOf {
 	return p
 }
 
-// publish writes the object, changed so, which comes as an update.
+// publish writes the object with a change, which comes as an update.
 func (p *publisherOf) publish(change func(*v1alpha1.NodeGPUTopology)) {
 	next := p.obj.DeepCopy()
 	p.version++
@@ -241,14 +241,14 @@ func (p *publisherOf) publish(change func(*v1alpha1.NodeGPUTopology)) {
 	p.obj = next
 }
 
-// recreate deletes the object and makes it anew.
+// recreate deletes the object and makes it again.
 func (p *publisherOf) recreate(change func(*v1alpha1.NodeGPUTopology)) {
 	p.handler.OnDelete(p.obj)
 	p.makeAnew(change)
 }
 
-// makeAnew makes the object anew without any word of its deletion, as after a watch was broken.
-// The exporter makes it, the agent writes its part, and then the exporter its status.
+// makeAnew makes the object again without a deletion event, as after a watch was broken. The exporter
+// makes it, the agent writes its part, and then the exporter its status.
 func (p *publisherOf) makeAnew(change func(*v1alpha1.NodeGPUTopology)) {
 	status := p.obj.Status
 	p.publish(func(o *v1alpha1.NodeGPUTopology) {
@@ -297,15 +297,15 @@ func withoutGPU(o *v1alpha1.NodeGPUTopology) {
 	}
 }
 
-// slower makes the links of the first kind another one, as none was before.
+// slower gives the links of the first kind a new bandwidth.
 func slower(bandwidth int) func(*v1alpha1.NodeGPUTopology) {
 	return func(o *v1alpha1.NodeGPUTopology) {
 		o.Spec.LinkKinds[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * bandwidth))
 	}
 }
 
-// TestKnownGraph: a graph that is known never waits. Each of these left a machine of 16 GPUs
-// without a graph, or with a GPU less, for up to four minutes.
+// TestKnownGraph: a known graph never waits. Each case left a machine of 16 GPUs without a graph, or with
+// a GPU less, for up to four minutes.
 func TestKnownGraph(t *testing.T) {
 	tests := map[string]func(p *publisherOf){
 		"the object is deleted and made anew, again and again": func(p *publisherOf) {
@@ -350,8 +350,8 @@ func TestKnownGraph(t *testing.T) {
 	}
 }
 
-// TestNewGraphDelay of a machine of 16 GPUs, whose tables are dear. What is said of it in
-// security.md is this.
+// TestNewGraphDelay measures the delay of a machine of 16 GPUs, whose tables are expensive. security.md
+// has these numbers.
 func TestNewGraphDelay(t *testing.T) {
 	tests := map[string]struct {
 		play func(p *publisherOf)
@@ -405,8 +405,8 @@ func TestNewGraphDelay(t *testing.T) {
 	}
 }
 
-// TestGoneObject: an object that is gone counts no more: it was made anew while the watch was
-// broken, and the new one has to wait. The old one stayed, with what its status had said.
+// TestGoneObject: an object that is gone is not used: it was made again while the watch was broken, and
+// the new one has to wait. The old one stayed, with its status.
 func TestGoneObject(t *testing.T) {
 	p := newPublisher(t)
 	p.makeAnew(slower(1))
@@ -420,8 +420,8 @@ func TestGoneObject(t *testing.T) {
 	p.wait()
 }
 
-// TestReleaseDuringDelay: devices that kubelet releases are read while the graph waits. It writes
-// the status of a machine whose graph waits as often as its agent may.
+// TestReleaseDuringDelay: devices that kubelet releases are read while the graph waits. The status of a
+// machine whose graph waits is written as often as its agent may.
 func TestReleaseDuringDelay(t *testing.T) {
 	p := newPublisher(t)
 	p.publish(slower(1))
@@ -444,7 +444,7 @@ func TestReleaseDuringDelay(t *testing.T) {
 	}
 }
 
-// TestDelayedReadNotice: a waiting change is told when it is read. Pods that wait for the node's
+// TestDelayedReadNotice: a waiting change is reported when it is read. Pods that wait for the node's
 // graph are woken then.
 func TestDelayedReadNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestChangeNoticeLocking: no lock is held when a change is passed on. Whoever is told takes locks
-// of its own, and may ask the Cache.
+// TestChangeNoticeLocking: no lock is held when a change is passed on. Its consumer takes locks of its
+// own, and may call the Cache.
 func TestChangeNoticeLocking(t *testing.T) {
 	r := newTestEnv(t)
 	told := 0
@@ -39,8 +39,8 @@ func TestChangeNoticeLocking(t *testing.T) {
 	}
 }
 
-// TestLockFreeReaders: readers need no lock. It reads entries while two nodes publish one device
-// and leave in turn; the race detector judges.
+// TestLockFreeReaders: readers need no lock. Entries are read while two nodes publish one device and
+// leave in turn, for the race detector.
 func TestLockFreeReaders(t *testing.T) {
 	r := newTestEnv(t)
 	first, second := topologyOf(t, "n", "dgx-h100"), topologyOf(t, "other", "dgx-h100")

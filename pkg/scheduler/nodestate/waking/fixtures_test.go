@@ -13,7 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// fakeNode is a node whose usage nobody knows.
+// fakeNode is a node whose usage is unknown.
 type fakeNode struct {
 	node      *v1.Node
 	topology  *usage.Node

@@ -34,10 +34,10 @@ func TestForget(t *testing.T) {
 				n.Init(&fakeNode{node: schedtest.Node(fmt.Sprint("node-", i)).Obj(), graph: placement.NoGraph})
 				k.Changed(n)
 				if i%2 == 0 {
-					k.Round() // else it is forgotten before the waker looked at it
+					k.Round() // otherwise it is forgotten before the waker has seen it
 				}
 				k.Forget(n)
-				k.Changed(n) // by somebody who found it before
+				k.Changed(n) // by a caller that found it before
 				k.Round()
 				if got := len(k.nodes) + len(k.changed); got != 1 {
 					t.Fatalf("after node %d went, %d nodes are kept, want the one that stays", i, got)

@@ -24,7 +24,8 @@ func refused(pod *v1.Pod, priority int32) *RefusedPod {
 	return &RefusedPod{Pod: pod, Demand: placement.Demand{Request: &podrequest.Request{UID: pod.UID, Priority: priority, Admission: &kubeletadmission.Pod{}}}}
 }
 
-// The more important pod comes first, then the older one, in whatever order they come and go.
+// TestListOrder: the pod of higher priority comes first, then the older one, in whatever order they come
+// and go.
 func TestListOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	l, want := newList(), map[types.UID]*waitingPod{}
@@ -59,12 +60,12 @@ func TestListOrder(t *testing.T) {
 	}
 }
 
-// TestGating: the list says which pods are gated.
+// TestGating: the list decides which pods are gated.
 func TestGating(t *testing.T) {
 	tests := map[string]struct {
 		refused   func(*RefusedPod)
 		gate      gate
-		now       func(*v1.Pod) // how the pod is when the queue asks
+		now       func(*v1.Pod) // the pod's state when the queue calls
 		wantGated bool
 		wantOff   bool // it is off the list after that
 	}{
@@ -111,8 +112,8 @@ func TestGating(t *testing.T) {
 	}
 }
 
-// TestGatedVersions: a version of a pod that asks for something else ends the wait, also after one that
-// asked for the same.
+// TestGatedVersions: a version of a pod with other requests ends the wait, also after one with the same
+// requests.
 func TestGatedVersions(t *testing.T) {
 	pod := schedtest.Pod("p").Obj()
 	pod.ResourceVersion = "1"
@@ -134,7 +135,7 @@ func TestGatedVersions(t *testing.T) {
 	}
 }
 
-// A pod is taken from the list of those that were added, or removed, once.
+// TestChangesTakenOnce: a pod is taken once from the added or removed ones.
 func TestChangesTakenOnce(t *testing.T) {
 	l := newList()
 	first, second := newWaitingPod(refused(schedtest.Pod("p").Obj(), 0)), newWaitingPod(refused(schedtest.Pod("p").Obj(), 0))
@@ -152,7 +153,7 @@ func TestChangesTakenOnce(t *testing.T) {
 	}
 }
 
-// TestReturnedLease: a Lease that is back is not forgotten for a later change.
+// TestReturnedLease: a renewed Lease is not lost in a later change.
 func TestReturnedLease(t *testing.T) {
 	c := changes{due: make(chan struct{}, 1)}
 	n, at := &Node{}, time.Unix(1, 0)
@@ -167,7 +168,8 @@ func TestReturnedLease(t *testing.T) {
 	}
 }
 
-// The scheduling queue asks about every pod of a crowd whenever something happens.
+// TestGatedAllocations: Gated does not allocate memory. The scheduling queue calls it for every waiting
+// pod at each event.
 func TestGatedAllocations(t *testing.T) {
 	k := New(nil, &fakeCluster{})
 	pod := schedtest.Pod("p").Obj()
@@ -177,8 +179,8 @@ func TestGatedAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkGated is what a waiting pod of 250 KiB costs the scheduling queue, under its lock, at each event
-// that could help the pod. The version that waits is the one that has the refusal in its status.
+// BenchmarkGated measures the cost of a waiting pod of 250 KiB to the scheduling queue, under its lock,
+// at each event that could help the pod. The waiting version has the refusal in its status.
 func BenchmarkGated(b *testing.B) {
 	l := newList()
 	var pods []*v1.Pod

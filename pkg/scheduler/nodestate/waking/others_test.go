@@ -20,9 +20,9 @@ import (
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
-// After a change without an event all have one turn, the important ones first, 64 a second, or at
-// once if none could be tried before. Pods that are gated, bound, not ours or members of gangs have
-// none: 2,000 older members delayed a pod without GPUs by half a minute.
+// TestFairTurns: after a change without an event all pods are activated once, by priority, 64 a second,
+// or at once if none could be tried before. Pods that are gated, bound, of other schedulers or members of
+// gangs are not: 2,000 older members delayed a pod without GPUs by half a minute.
 func TestFairTurns(t *testing.T) {
 	tests := map[string]struct {
 		wake      func(*Waker)

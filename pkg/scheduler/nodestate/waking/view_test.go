@@ -21,7 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/usage"
 )
 
-// agent is what is known of a node's agent, which lives.
+// agent returns the expiry of a live agent's Lease.
 func agent(node types.UID) *nodelease.Expiry {
 	leases, name, now := nodelease.NewTable(0), nodelease.AgentPrefix+"n", time.Unix(0, 0)
 	leases.Set(&coordinationv1.Lease{
@@ -46,7 +46,8 @@ func usedNode(t *testing.T) *fakeNode {
 	}
 }
 
-// A node may take a pod that it did not take before if anything went that kept pods off it.
+// TestNodeCapacityChange: a node may take a pod that it did not take before if anything ended that kept
+// pods off it.
 func TestNodeCapacityChange(t *testing.T) {
 	tests := map[string]struct {
 		change func(*fakeNode)
