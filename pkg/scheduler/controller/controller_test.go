@@ -33,7 +33,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// testEnv is a controller whose API server only notes what it is asked.
+// testEnv is a controller whose API server only records requests.
 type testEnv struct {
 	*Controller
 	graph  *nvtopo.Graph
@@ -46,7 +46,7 @@ type testEnv struct {
 	patches  []string
 }
 
-// testState is a State whose agent's Lease the test decides on.
+// testState is a State whose agent's Lease the test controls.
 type testState struct {
 	*nodestate.NodeCache
 	b *testEnv
@@ -114,7 +114,7 @@ func (e *testEnv) asked() []string {
 	return out
 }
 
-// pod stores a pod as the informer has it.
+// pod stores a pod in the informer.
 func (e *testEnv) pod(t *testing.T, name, chosen, version string) *v1.Pod {
 	t.Helper()
 	a := allocated(e.graph, chosen)
@@ -130,7 +130,7 @@ func (e *testEnv) pod(t *testing.T, name, chosen, version string) *v1.Pod {
 	return p
 }
 
-// publish is what the agent publishes: pod -> what kubelet recorded.
+// publish publishes an agent's record: pod -> GPUs that kubelet recorded.
 func (e *testEnv) publish(records map[string]string) {
 	e.Handler().OnAdd(e.topology(records), false)
 }
@@ -199,8 +199,8 @@ func TestLeaderWrites(t *testing.T) {
 	})
 }
 
-// TestChoiceCorrection: a choice for another node is corrected. It has what a Binding leaves that
-// was carried out after the PATCH of the next attempt, if the scheduler then ends.
+// TestChoiceCorrection: an allocation for another node is corrected. A Binding was carried out after the
+// PATCH of the next attempt, and the scheduler then ended.
 func TestChoiceCorrection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestEnv(t)
@@ -244,7 +244,7 @@ func TestRetries(t *testing.T) {
 				for range 100 {
 					b.verdicts = append(b.verdicts, conflict())
 				}
-				time.AfterFunc(time.Second, func() { b.pod(t, "a", "m=4,7", "2") }) // as another leader wrote it
+				time.AfterFunc(time.Second, func() { b.pod(t, "a", "m=4,7", "2") }) // as written by another leader
 			},
 			want: []string{refused, refused, refused, refused, refused},
 		},
@@ -339,7 +339,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestAgreedNodes: nodes that agree are forgotten.
+// TestAgreedNodes: nodes whose record agrees are forgotten.
 func TestAgreedNodes(t *testing.T) {
 	b := newTestEnv(t)
 	b.publish(map[string]string{"a": "m=4,7"})
@@ -359,8 +359,8 @@ func TestAgreedNodes(t *testing.T) {
 	}
 }
 
-// TestEnforcedMark: the mark "enforced" is given back. The agent was away, the marker took the word
-// back, and the agent that comes back confirms exactly the chosen GPUs. One patch says so.
+// TestEnforcedMark: the mark "enforced" is restored. The agent was away, the marker removed the mark, and
+// the returning agent confirms exactly the chosen GPUs. One patch restores it.
 func TestEnforcedMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestEnv(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/cordons"
 )
 
-// fakeCordons is a scheduler that has been asked to acknowledge, and an API server.
+// fakeCordons is a scheduler that has cordons to acknowledge, and an API server.
 type fakeCordons struct {
 	*CordonAcknowledger
 
@@ -44,7 +44,7 @@ func (f *fakeCordons) KnowsItself() bool       { return f.known }
 
 func (f *fakeCordons) Leads(context.Context) error {
 	if f.elects {
-		f.settled = false // its own Lease has come, which tells that it was elected a moment ago
+		f.settled = false // its own Lease has come, which shows that it was elected a moment ago
 	}
 	return f.leads
 }
@@ -134,7 +134,8 @@ func TestAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedAgain: what was said is written again after cordonAgain, and at once if it changes.
+// TestAcknowledgedAgain: an acknowledgement is written again after cordonAgain, and at once if it
+// changes.
 func TestAcknowledgedAgain(t *testing.T) {
 	f := newFakeCordons(cordons.Word{Node: "n", Token: "2026-11-29T12:00:00Z", InFlight: []string{"team/a"}})
 	looks := func(want int, what string) {

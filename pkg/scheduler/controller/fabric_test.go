@@ -28,8 +28,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/topologies"
 )
 
-// reportedFabric is a ClusterTopology beside nodes; what is written of its status is in it
-// the next time, as it is through the watch.
+// reportedFabric is a ClusterTopology beside nodes; its written status is in it the next time, as it is
+// through the watch.
 type reportedFabric struct {
 	*FabricReporter
 	ct      *v1alpha1.ClusterTopology
@@ -100,7 +100,7 @@ func (f *reportedFabric) set(t *testing.T, racks map[string]string) {
 	}
 }
 
-// says is the status in short.
+// says returns the status in short.
 func (f *reportedFabric) says() string {
 	out := []string{fmt.Sprintf("gen %d, %d nodes", f.ct.Status.ObservedGeneration, f.ct.Status.Nodes)}
 	for _, d := range f.ct.Status.Domains {
@@ -120,7 +120,7 @@ func TestFabricReporter(t *testing.T) {
 	step := func(what, want string, wantWritten int) {
 		t.Helper()
 		before := f.written
-		for range 3 { // the second look is at what the first one wrote
+		for range 3 { // the second check sees the first one's status
 			f.look(t.Context(), f.ct)
 			f.clock.Step(lookInterval)
 		}

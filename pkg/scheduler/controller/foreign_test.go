@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// owners judges as the State does, with agents where the test says.
+// owners judges as the State does, with agents as the test sets them.
 type owners struct {
 	*nodestate.PodDevices
 	agents map[string]bool
@@ -27,8 +27,8 @@ type owners struct {
 
 func (o *owners) Enforced(node string) bool { return o.agents[node] }
 
-// TestForeignAllocationEvents: pods are told of allocations that are not theirs. It walks through
-// time: each step is what the pod carries then, and what is said of it.
+// TestForeignAllocationEvents: pods get events about allocations that are not theirs. Each step has the
+// pod's allocation at a time, and the expected event.
 func TestForeignAllocationEvents(t *testing.T) {
 	const (
 		own      = `{"version":1,"node":"n","podUID":"uid","assumed":"2026-01-01T00:00:00Z","enforced":true}`

@@ -18,7 +18,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// TestHardwareEvents: running pods are told of their hardware once and of its recovery.
+// TestHardwareEvents: running pods get one event about each fault of their hardware and one about its
+// end.
 func TestHardwareEvents(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breakIt func(w *healthEnv)
@@ -156,7 +157,7 @@ func TestHardwareEvents(t *testing.T) {
 				w.publish(r...)
 			},
 			mend:  func(w *healthEnv) { clear(w.sick) },
-			after: nil, // it holds 0 and 3 again by the annotation, of which nobody was told anything
+			after: nil, // it holds 0 and 3 again by its annotation, which no event was about
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +205,7 @@ func TestDegradedChoiceEvents(t *testing.T) {
 	})
 }
 
-// TestEventRetries: events are tried again and old faults are not repeated.
+// TestEventRetries: failed events are retried and old faults are not repeated.
 func TestEventRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
@@ -218,7 +219,7 @@ func TestEventRetries(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.expect("when it is back", "pair Warning GPULost 0")
 		stop()
-		// The API server forgets events after an hour; who starts then does not repeat.
+		// The API server drops events after an hour; a process that starts then does not repeat them.
 		if err := w.client.EventsV1().Events("ns").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -234,8 +235,8 @@ func TestEventRetries(t *testing.T) {
 	})
 }
 
-// TestLatePodEvents: a pod that comes after the news is told. It has a pod chosen on the graph
-// before a link went down, and bound after its node was looked at.
+// TestLatePodEvents: a pod that comes after a fault gets its event. It was chosen on the graph before a
+// link went down, and bound after its node was checked.
 func TestLatePodEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
@@ -258,13 +259,13 @@ func TestLatePodEvents(t *testing.T) {
 	})
 }
 
-// TestJustBoundPodEvents: a pod bound just before the news is told. It has a pod bound after the
-// pods were last sorted by node, and its GPU lost before they are sorted again.
+// TestJustBoundPodEvents: a pod bound just before a fault gets its event. It is bound after the pods were
+// last sorted by node, and its GPU is lost before they are sorted again.
 func TestJustBoundPodEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
 		defer w.lead()()
-		synctest.Wait() // the node has been looked at
+		synctest.Wait() // the node has been checked
 		w.run("pair", "0,3")
 		w.sick[3] = lostGPU()
 		w.publish()
@@ -272,8 +273,8 @@ func TestJustBoundPodEvents(t *testing.T) {
 	})
 }
 
-// TestFlappingLinkEvents: a flapping link does not flood its pod. It has a link fail and recover
-// every ten seconds for an hour.
+// TestFlappingLinkEvents: a flapping link does not flood its pod. A link fails and recovers every ten
+// seconds for an hour.
 func TestFlappingLinkEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
@@ -301,7 +302,7 @@ func TestFlappingLinkEvents(t *testing.T) {
 		w.publish()
 		w.expect("another pod is told at once", "single Warning GPULost 4")
 
-		// What pair was told last holds in the end.
+		// The last event of pair is the final state.
 		time.Sleep(2 * time.Hour / podEventsPerHour)
 		w.said()
 		list, err := w.client.EventsV1().Events("ns").List(t.Context(), metav1.ListOptions{})
@@ -320,8 +321,7 @@ func TestFlappingLinkEvents(t *testing.T) {
 	})
 }
 
-// TestGonePodLimits: no limit is kept for pods that are gone: what bounds the events of a pod goes
-// with it.
+// TestGonePodLimits: the event limiter of a pod is removed with it.
 func TestGonePodLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHealthEnv(t)
@@ -356,8 +356,8 @@ func TestUnmetDemand(t *testing.T) {
 	}
 }
 
-// TestEventNameLength: the name of an event fits and is one wherever that of the pod is cut, and so is
-// its note.
+// TestEventNameLength: the name of an event is valid wherever the pod's name is cut, and its note fits,
+// too.
 func TestEventNameLength(t *testing.T) {
 	const suffix = 17 // a point and eight bytes of a sum
 	long := strings.Repeat("p", maxEventName-suffix)

@@ -66,7 +66,7 @@ func newHealthEnv(t *testing.T) *healthEnv {
 	return w
 }
 
-// restart replaces the controller by a new process's.
+// restart replaces the controller by that of a new process.
 func (e *healthEnv) restart() {
 	e.ctrl = New(viewOf(e.state), e.client, corelisters.NewPodLister(e.store), events.NewFakeRecorder(100))
 	if e.last != nil {
@@ -74,7 +74,7 @@ func (e *healthEnv) restart() {
 	}
 }
 
-// publish makes an object of the hardware's condition and tells everybody.
+// publish makes an object of the hardware's condition and delivers it to all handlers.
 func (e *healthEnv) publish(records ...v1alpha1.Allocation) {
 	e.t.Helper()
 	m, err := machine.Lookup("dgx1-v100")
@@ -135,7 +135,7 @@ func (e *healthEnv) publish(records ...v1alpha1.Allocation) {
 	}
 }
 
-// run adds a pod that runs with these GPUs, promised what the graph has now.
+// run adds a running pod with these GPUs, whose annotations are from the present graph.
 func (e *healthEnv) run(name string, gpus string, annotations ...string) *v1.Pod {
 	e.t.Helper()
 	a := allocated(e.graph, "m="+gpus)
@@ -168,7 +168,7 @@ func (e *healthEnv) lead() (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// said returns what was written since the last call: "pod type reason GPUs".
+// said returns the events since the last call: "pod type reason GPUs".
 func (e *healthEnv) said() []string {
 	e.t.Helper()
 	time.Sleep(2 * sortedFor)
@@ -205,7 +205,7 @@ func (e *healthEnv) expect(when string, want ...string) {
 	}
 }
 
-// since is a health that began now.
+// since returns a health that began now.
 func since(h v1alpha1.GPUHealth) v1alpha1.GPUHealth {
 	h.Since = new(metav1.Now())
 	return h

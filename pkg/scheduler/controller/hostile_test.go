@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestLyingAgent: a lying agent writes little and only to its own pods. It plays an agent that
-// reports other GPUs a hundred times a second, for a pod of its node and for one of another node.
+// TestLyingAgent: a lying agent causes few writes, only to its own pods. It reports other GPUs a hundred
+// times a second, for a pod of its node and for one of another node.
 func TestLyingAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTestEnv(t)

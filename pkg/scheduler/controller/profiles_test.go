@@ -22,7 +22,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// fakeProfiles is a scheduler with profiles, and the API server that it publishes them at.
+// fakeProfiles is a scheduler with profiles, and the API server to which it publishes them.
 type fakeProfiles struct {
 	profiles []diagnosis.Profile
 	leads    bool
@@ -37,8 +37,8 @@ func (f *fakeProfiles) LeaderLease() diagnosis.LeaderLease {
 	return diagnosis.LeaderLease{Namespace: "system", Name: "elected"}
 }
 
-// TestProfilesArePublished: the leader publishes its profiles when it is elected, when they change, and every
-// five minutes, with where it answers; a standby publishes nothing.
+// TestProfilesArePublished: the leader publishes its profiles and its endpoint when it is elected, when
+// they change, and every five minutes; a standby publishes nothing.
 func TestProfilesArePublished(t *testing.T) {
 	f := &fakeProfiles{profiles: []diagnosis.Profile{{Name: "a"}}}
 	client := fake.NewClientset(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: diagnosis.ProfilesName}})

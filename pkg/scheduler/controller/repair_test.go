@@ -30,7 +30,7 @@ const (
 	testNode = "n1"
 )
 
-// stateOf is a State that knows one node of a machine.
+// stateOf returns a State with one node of a machine.
 func stateOf(t *testing.T, name string) (*nodestate.State, *nvtopo.Graph) {
 	t.Helper()
 	m, err := machine.Lookup(name)
@@ -50,8 +50,7 @@ func stateOf(t *testing.T, name string) (*nodestate.State, *nvtopo.Graph) {
 	return s, g
 }
 
-// allocated is one of "container=0,1 init:container=2": the containers' GPUs by
-// position, in that order.
+// allocated parses "container=0,1 init:container=2": the containers' GPUs by position, in that order.
 func allocated(g *nvtopo.Graph, what string) *allocation.Allocation {
 	a := &allocation.Allocation{Version: 1, Node: testNode, PodUID: "pod", Assumed: time.Unix(1, 0).UTC(), Enforced: true}
 	for part := range strings.FieldsSeq(what) {
@@ -79,8 +78,7 @@ func ids(g *nvtopo.Graph, positions string) []string {
 	return out
 }
 
-// recorded is what kubelet recorded, in the same words and with "@cpus" where a
-// container is confined.
+// recorded returns kubelet's record, in the same notation, with "@cpus" if a container is confined.
 func recorded(g *nvtopo.Graph, what string) []v1alpha1.Allocation {
 	var out []v1alpha1.Allocation
 	for part := range strings.FieldsSeq(what) {
@@ -94,7 +92,7 @@ func recorded(g *nvtopo.Graph, what string) []v1alpha1.Allocation {
 	return out
 }
 
-// inWords is the inverse of allocation, with the cpuset at the end.
+// inWords is the inverse of allocated, with the cpuset at the end.
 func inWords(g *nvtopo.Graph, a *allocation.Allocation) string {
 	if a == nil {
 		return "nothing"

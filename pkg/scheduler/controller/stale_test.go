@@ -27,8 +27,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/topologies"
 )
 
-// reportedNodes are reports that the test decides on; what is written of Stale shows
-// in them, as it does through the informer.
+// reportedNodes are reports that the test sets; the written condition Stale shows in them, as it does
+// through the informer.
 type reportedNodes struct {
 	t       *testing.T
 	clock   *clocktesting.FakeClock
@@ -62,7 +62,7 @@ func newReportedNodes(t *testing.T, names ...string) *reportedNodes {
 	return s
 }
 
-// term begins another leader's term: it knows nothing of what was said.
+// term begins another leader's term, which does not know the earlier reports.
 func (s *reportedNodes) term() { s.StaleReporter.nodes = map[string]*told{} }
 
 func (s *reportedNodes) Reports() (out []topologies.Report) {
@@ -94,7 +94,7 @@ func (s *reportedNodes) wrote(p clienttesting.PatchAction) error {
 	return nil
 }
 
-// after lets time pass in looks and returns what was written and said meanwhile.
+// after lets time pass in checks and returns the writes and events meanwhile.
 func (s *reportedNodes) after(ctx context.Context, d time.Duration) []string {
 	for end := s.clock.Now().Add(d); s.clock.Now().Before(end); s.clock.Step(lookInterval) {
 		s.look(ctx)
@@ -145,17 +145,17 @@ func TestGraphFreshnessEvents(t *testing.T) {
 	s.expect(5*time.Minute, "when the node is another one", "a Stale True NodeReplaced", "Warning StaleTopology this graph is of", "Warning StaleTopology no GPUs of this node")
 }
 
-// TestStaleWithin: a graph that stops counting is reported within StaleWithin, whenever that was between two
-// looks, and though looks come a little early or late.
+// TestStaleWithin: a graph that becomes invalid is reported within StaleWithin, at any time between two
+// checks, and though checks come a little early or late.
 func TestStaleWithin(t *testing.T) {
-	const early = time.Millisecond // of the look that would be the last one before the report
+	const early = time.Millisecond // of the check that would be the last one before the report
 	for _, steps := range [][]time.Duration{
 		{lookInterval, lookInterval, lookInterval, lookInterval, lookInterval},
 		{lookInterval, lookInterval, lookInterval, lookInterval - early, lookInterval + early},
 	} {
 		s := newReportedNodes(t, "a")
 		s.look(t.Context())
-		stopped := s.clock.Now().Add(early) // just after a look
+		stopped := s.clock.Now().Add(early) // just after a check
 		s.nodes["a"].Reason = placement.StaleGraph
 		for _, step := range steps {
 			if len(s.written) == 0 {
@@ -169,12 +169,12 @@ func TestStaleWithin(t *testing.T) {
 	}
 }
 
-// TestFreshWithin: a graph that counts again is reported within StaleWithin, and within FreshWithin where
-// the report that it does not count came just before.
+// TestFreshWithin: a graph that becomes valid again is reported within StaleWithin, and within
+// FreshWithin if it was reported as invalid just before.
 func TestFreshWithin(t *testing.T) {
-	const after = time.Millisecond // a look
+	const after = time.Millisecond // a check
 	for name, tc := range map[string]struct {
-		looks       int // between the report that it does not count and its recovery
+		looks       int // between the report that it is invalid and its recovery
 		least, most time.Duration
 	}{
 		"stale for a minute": {looks: int(time.Minute / lookInterval), least: staleFor, most: StaleWithin},

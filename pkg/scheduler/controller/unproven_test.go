@@ -25,7 +25,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// doubted is a State of which the test says whether anybody proves an allocation.
+// doubted is a State in which the test sets whether an allocation is confirmed.
 type doubted struct {
 	*nodestate.State
 	proven bool
@@ -38,9 +38,9 @@ func (d *doubted) Unproven(pod *v1.Pod) *allocation.Allocation {
 	return nil
 }
 
-// TestUnprovenAllocation: an allocation that nobody proves loses its mark. It walks through time on
-// a node from which the agent was taken: each step is how long it takes, whether anybody speaks for
-// the allocation at its end, and what the pod is.
+// TestUnprovenAllocation: an allocation that no agent confirms loses its mark. The agent of the node was
+// removed; each step has its duration, whether the allocation is confirmed at its end, and the state of
+// the pod.
 func TestUnprovenAllocation(t *testing.T) {
 	type step struct {
 		after  time.Duration

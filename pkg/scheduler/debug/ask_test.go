@@ -63,7 +63,7 @@ func TestWhatIfHandler(t *testing.T) {
 	}
 }
 
-// TestTurns: a question that comes while another is being answered waits, and is answered then.
+// TestTurns: a request that comes while another is being answered waits, and is answered then.
 func TestTurns(t *testing.T) {
 	goOn := make(chan struct{})
 	a := newWhatIf(writeSnapshot, func() error { return nil }, func(context.Context, func(io.Writer) error, []byte) ([]byte, error) {
@@ -91,8 +91,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestSlowClient: a slow client keeps nobody waiting. While one does not send what it asks for,
-// others are answered. In the end it is refused.
+// TestSlowClient: a slow client does not delay others. While one does not send its question, others are
+// answered. In the end it is refused.
 func TestSlowClient(t *testing.T) {
 	a := newWhatIf(writeSnapshot, func() error { return nil }, func(context.Context, func(io.Writer) error, []byte) ([]byte, error) {
 		return []byte("an answer"), nil
@@ -107,7 +107,7 @@ func TestSlowClient(t *testing.T) {
 	if _, err := fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n", whatif.Path); err != nil {
 		t.Fatal(err)
 	}
-	answers := make(chan string, 1) // the server's only word, which ends the connection
+	answers := make(chan string, 1) // the server's only response, which ends the connection
 	go func() {
 		answer, err := io.ReadAll(slow)
 		answers <- fmt.Sprintf("%s, error %v", answer, err)
@@ -125,8 +125,7 @@ func TestSlowClient(t *testing.T) {
 	}
 }
 
-// TestLimitedOutput: a limited buffer keeps the beginning. A child that writes on is not stopped by
-// it.
+// TestLimitedOutput: a limited buffer keeps the beginning, and does not stop a child that writes on.
 func TestLimitedOutput(t *testing.T) {
 	var kept strings.Builder
 	l := &limited{to: &kept, left: 5}

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// believer believes what it is made of.
+// believer is a Diagnoser with a fixed state.
 type believer diagnosis.State
 
 func (b *believer) Diagnose(name string) *diagnosis.State {
@@ -23,7 +23,7 @@ func (b *believer) Diagnose(name string) *diagnosis.State {
 	return &d
 }
 
-// TestHandler: the handler shows the state and nothing else.
+// TestHandler: the handler serves the state and nothing else.
 func TestHandler(t *testing.T) {
 	b := believer{
 		Version: diagnosis.Version, At: time.Unix(1_700_000_000, 0).UTC(), Synced: true,

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/daemon"
 )
 
-// TestEndpoint: what a process says of the certificate that it serves with is that of the handshake.
+// TestEndpoint: the reported certificate is that of the TLS handshake.
 func TestEndpoint(t *testing.T) {
 	s := NewSource()
 	if e := s.Endpoint(); e != nil {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestPromises: promises are shown.
+// TestPromises: pods are shown with their assumed allocations.
 func TestPromises(t *testing.T) {
 	all := promises{"u": {UID: "u", Node: "n", Annotations: map[string]string{"k": "v"}}}
 	for name, tc := range map[string]struct {

@@ -40,7 +40,7 @@ func TestAttempt(t *testing.T) {
 	tick := func(at time.Time) func(*attempt) effects {
 		return func(a *attempt) effects { return a.tick(at) }
 	}
-	// all come up to the commit of the members a, b and c, of which a planned.
+	// all are the steps up to the commit of the members a, b and c, of which a planned.
 	all := []func(*attempt) effects{permit("a"), begin("b"), permit("b"), begin("c")}
 	tests := map[string]struct {
 		before []func(*attempt) effects
@@ -121,7 +121,7 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
-// TestEndedAttempt: an ended attempt takes nobody.
+// TestEndedAttempt: an ended attempt accepts no member.
 func TestEndedAttempt(t *testing.T) {
 	t.Parallel()
 	a := hold([]types.UID{"a", "b"}, "a", time.Unix(100, 0))

@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// releaser keeps whose entries ended.
+// releaser records whose reservations ended.
 type releaser struct {
 	idle
 	released []types.UID
@@ -25,7 +25,7 @@ func (r *releaser) Release(uids []types.UID) { r.released = append(r.released, u
 
 var testKey = gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: "ns", Name: "g"}
 
-// TestClaim: what ends what is held for a gang of two until a victim is gone, a minute at most.
+// TestClaim ends, in several ways, the claim of a gang of two that waits for a victim, a minute at most.
 func TestClaim(t *testing.T) {
 	t.Parallel()
 	both := []types.UID{"g-0", "g-1"}
@@ -87,9 +87,9 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestClaimAboveMinimum: others are evicted for a member above the minimum although one that asks for
-// something else has its turn as soon as no place was found for the first. Neither ever had pods evicted
-// for it, and both were tried without end.
+// TestClaimAboveMinimum: pods are evicted for a member above the minimum although one with other requests
+// is tried as soon as no place was found for the first. Before, neither had pods evicted for it, and both
+// were tried without end.
 func TestClaimAboveMinimum(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))

@@ -13,8 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// TestAnyModelFrom: members wait for a model for a time from when they were complete, if there is one
-// that they are to have.
+// TestAnyModelFrom: members wait for a required model for a time from when they were complete.
 func TestAnyModelFrom(t *testing.T) {
 	noon := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	made := func(model string) *v1.Pod {
@@ -49,7 +48,7 @@ func TestAnyModelFrom(t *testing.T) {
 }
 
 // TestPromiseAfterGates: the time of a promise begins when the pods of a job may be scheduled. Kueue
-// makes them long before when it counts them as one group.
+// makes them long before if it treats them as one group.
 func TestPromiseAfterGates(t *testing.T) {
 	noon := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	clk := clocktesting.NewFakePassiveClock(noon)

@@ -13,8 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// TestDiagnose: Diagnose tells how far a gang has come. It follows a gang from its first pod to its
-// first attempt.
+// TestDiagnose: Diagnose returns the progress of a gang, from its first pod to its first attempt.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 2, 0, false)

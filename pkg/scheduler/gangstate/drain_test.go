@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// drainEnv has gangs without room, of which the test says which nodes are chosen for them.
+// drainEnv has gangs without room, for which the test chooses the nodes.
 type drainEnv struct {
 	*testEnv
 }
@@ -51,7 +51,7 @@ func (e *drainEnv) gangOf(namespace, name string, priority int32, made time.Dura
 	return pods
 }
 
-// place is what a member with eight GPUs needs of a node where others are in the way.
+// place returns the need of a member with eight GPUs on a node where others are in the way.
 func place(node string) *Place {
 	return &Place{
 		Node: node, Device: gpu, Devices: map[v1.ResourceName]bool{gpu: true},
@@ -59,7 +59,7 @@ func place(node string) *Place {
 	}
 }
 
-// needOn is what a gang needs of nodes; of such there are ten.
+// needOn returns the need of a gang on nodes; there are ten such nodes.
 func needOn(nodes ...string) *Need {
 	n := &Need{Where: "rack-1", Planned: nodes, Have: map[v1.ResourceName]int{gpu: 10}}
 	for _, node := range nodes {
@@ -68,7 +68,7 @@ func needOn(nodes ...string) *Need {
 	return n
 }
 
-// refuse is a cycle of a gang that finds no room; nodes are those where it would go.
+// refuse is a cycle of a gang that finds no room; nodes are those that it would get.
 func (e *drainEnv) refuse(pod *v1.Pod, nodes ...string) (from time.Time, text string) {
 	e.t.Helper()
 	return e.refuseWith(pod, needOn(nodes...))
@@ -105,13 +105,13 @@ func (e *drainEnv) after(d time.Duration) {
 	e.gangs.tick()
 }
 
-// gone has a gang be deleted.
+// gone deletes a gang.
 func (e *drainEnv) gone(gang string) {
 	e.delete(gang + "-0")
 	e.delete(gang + "-1")
 }
 
-// bound has the members of a gang be bound to nodes.
+// bound binds the members of a gang to nodes.
 func (e *drainEnv) bound(pods []*v1.Pod, nodes ...string) {
 	for i, pod := range pods {
 		pod = pod.DeepCopy()
@@ -222,13 +222,13 @@ func TestRetryOnOpening(t *testing.T) {
 	}
 }
 
-// TestDrainReplacement: a member that waits is deleted and made anew, as controllers do. What is kept for its
-// gang stays, on the same nodes and until the same time, for a minute.
+// TestDrainReplacement: a waiting member is deleted and made again, as controllers do. The places kept
+// for its gang stay, on the same nodes and until the same time, for a minute.
 func TestDrainReplacement(t *testing.T) {
 	t.Parallel()
 	kept, nothing := map[string]string{"n1": "gang ns/a", "n2": "gang ns/a"}, map[string]string{}
 	tests := map[string]struct {
-		lacks     time.Duration // until the member is made anew
+		lacks     time.Duration // until the member is made again
 		deleted   []string      // other members
 		size      int           // of the gang after that
 		want      map[string]string
@@ -288,7 +288,7 @@ func TestDrainReplacement(t *testing.T) {
 	}
 }
 
-// TestLateGate counts from when the members might be scheduled.
+// TestLateGate: the time of a gang begins when its members may be scheduled.
 func TestLateGate(t *testing.T) {
 	t.Parallel()
 	r := newDrainEnv(t)
@@ -301,8 +301,8 @@ func TestLateGate(t *testing.T) {
 	}
 }
 
-// TestNodePatience: nodes are opened again when room does not help the gang. A gang that has room
-// and is not placed gives its nodes back, for as long as it waited for them.
+// TestNodePatience: nodes are opened again when room does not help the gang. A gang that has room and is
+// not placed loses its kept places, for as long as it waited for them.
 func TestNodePatience(t *testing.T) {
 	t.Parallel()
 	attempt := func(r *drainEnv, pods []*v1.Pod) {

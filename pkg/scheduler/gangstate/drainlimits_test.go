@@ -23,7 +23,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/candidates"
 )
 
-// TestKeptAmounts: only what the gang's members need is kept, and only where it is of use.
+// TestKeptAmounts: only the needs of the gang's members are kept, and only on nodes where this helps.
 func TestKeptAmounts(t *testing.T) {
 	t.Parallel()
 	const cpu = v1.ResourceCPU
@@ -38,9 +38,9 @@ func TestKeptAmounts(t *testing.T) {
 	own := func(p *Place) { p.Way, p.InWay = Own, "own on "+p.Node }
 	lacksCPU := func(p *Place) { p.Lacks = []v1.ResourceName{cpu, gpu} }
 	tests := map[string]struct {
-		looks []*Need // one after the other
+		looks []*Need // needs at successive times
 		want  map[string]string
-		says  string // by the last look
+		says  string // message after the last one
 	}{
 		"others are in the way":                       {[]*Need{with()}, map[string]string{"n1": "8 nvidia.com/gpu;", "n2": "8 nvidia.com/gpu;"}, "places on 2 nodes (nvidia.com/gpu)"},
 		"CPU lacks on one node":                       {[]*Need{with(lacksCPU)}, map[string]string{"n1": "4000 cpu;8 nvidia.com/gpu;", "n2": "4000 cpu;8 nvidia.com/gpu;"}, "(cpu, nvidia.com/gpu)"},
@@ -186,7 +186,7 @@ func TestDrainShare(t *testing.T) {
 	}
 }
 
-// TestDrainTime: places are kept for a time, and then for as long not.
+// TestDrainTime: places are kept for a time, and then not kept for as long.
 func TestDrainTime(t *testing.T) {
 	t.Parallel()
 	nothing := map[string]string{}
@@ -316,8 +316,8 @@ func TestDrainTime(t *testing.T) {
 }
 
 // TestRandomDrains has gangs of some namespaces come, wait, be placed and go. Places are kept on no more
-// nodes than the shares allow, for no longer than the longest time, and after a time in vain for as long
-// not; and a pod that asks for nothing of what is kept is never kept out.
+// nodes than the shares allow, for no longer than the longest time, and after a time in vain not kept for
+// as long; and a pod that requests no kept resource is never kept out.
 func TestRandomDrains(t *testing.T) {
 	t.Parallel()
 	const (
@@ -381,18 +381,18 @@ func TestRandomDrains(t *testing.T) {
 	t.Logf("places were kept on nodes %d times, and %d times for the longest time", begun, over)
 }
 
-// drainWatch watches what is kept.
+// drainWatch checks the kept places.
 type drainWatch struct {
 	*drainEnv
 	chaos   *rand.Rand
-	nodes   map[string]time.Time // since when something is kept
-	open    map[string]time.Time // until when nothing may be
-	holders map[string]time.Time // since when something is kept for a namespace, or its last gang was placed
+	nodes   map[string]time.Time // since when places are kept
+	open    map[string]time.Time // until when no places may be kept
+	holders map[string]time.Time // since when places are kept for a namespace, or its last gang was placed
 }
 
 func (x *drainWatch) node() string { return fmt.Sprint("n", x.chaos.IntN(10)) }
 
-// check returns on how many nodes something began to be kept, and ended to be after the longest time.
+// check returns on how many nodes places began to be kept, and ended to be after the longest time.
 func (x *drainWatch) check(t *testing.T, when string, placedOn map[string]bool, share, total int, longest time.Duration) (begun, over int) {
 	t.Helper()
 	now, of := x.clock.Now(), map[string]int{}

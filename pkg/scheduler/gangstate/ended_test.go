@@ -19,10 +19,9 @@ func (e *testEnv) ofFour(uid string, i int, bound bool) *v1.Pod {
 	return pod.Obj()
 }
 
-// TestReplacementAfterSuccess: a member is replaced beside one that succeeded. kube-scheduler's
-// informer drops pods that finished, and the replacement waited for ever with "gang: 3 of 4
-// members". Whatever of the two informers comes first, the member that succeeded counts until it is
-// deleted.
+// TestReplacementAfterSuccess: a member is replaced beside one that succeeded. kube-scheduler's informer
+// drops pods that finished, and the replacement waited for ever with "gang: 3 of 4 members". Whichever of
+// the two informers is first, the member that succeeded is part of the gang until it is deleted.
 func TestReplacementAfterSuccess(t *testing.T) {
 	t.Parallel()
 	steps := map[string]func(r *testEnv, live, done *v1.Pod){
@@ -72,8 +71,8 @@ func TestReplacementAfterSuccess(t *testing.T) {
 	}
 }
 
-// TestEarlierRun: an earlier run is not counted. The pods of a run that is over must not make the
-// first member of a new one a member above the minimum, which would start alone.
+// TestEarlierRun: an earlier run is ignored. The pods of a run that is over must not make the first
+// member of a new one a member above the minimum, which would start alone.
 func TestEarlierRun(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 100, 1, false)

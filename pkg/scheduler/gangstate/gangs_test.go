@@ -32,8 +32,8 @@ func member(gang string, size int, name string) *schedtest.PodWrapper {
 		Annotation(gangrequest.GangKey, gang).Annotation(gangrequest.GangSizeKey, strconv.Itoa(size))
 }
 
-// testEnv is a scheduler as gangs see it: a queue, cycles one after the other, binding cycles side
-// by side, and room for so many members.
+// testEnv is a scheduler for gangs: a queue, cycles one after the other, concurrent binding cycles, and
+// room for a number of members.
 type testEnv struct {
 	t      *testing.T
 	gangs  *Gangs
@@ -42,11 +42,11 @@ type testEnv struct {
 	faults bool
 
 	unsynced bool                          // the first lists are not in
-	kept     map[string][]*candidates.Kept // by node; what Keep was given last
+	kept     map[string][]*candidates.Kept // by node; the last argument of Keep
 
 	mu      sync.Mutex
 	pods    map[string]*v1.Pod      // by name: those that exist
-	room    int                     // for entries and bound pods
+	room    int                     // for reservations and bound pods
 	entries map[types.UID]bool      // kept for a member; true: its cycle has used it
 	keeps   map[types.UID]bool      // committed
 	flying  map[types.UID]bool      // in a cycle, or being bound
@@ -54,9 +54,9 @@ type testEnv struct {
 	active  []*v1.Pod
 	asked   map[types.UID]bool // activated while in flight
 	binding sync.WaitGroup
-	running int // what goes on beside the cycles and waits for no word
+	running int // goroutines beside the cycles that do not wait for a decision
 	whole   map[string]int
-	never   map[string]bool // by name: pods that no node takes
+	never   map[string]bool // by name: pods that fit no node
 	tries   int             // of plans
 }
 
@@ -117,7 +117,7 @@ func (e *testEnv) tell(uids []types.UID, word bool) {
 	}
 }
 
-// send gives a binding cycle its word, whose mu is held. The first word counts.
+// send sends a decision to a binding cycle. The first one is used. The caller holds e.mu.
 func (e *testEnv) send(c chan bool, word bool) {
 	select {
 	case c <- word:
@@ -126,7 +126,7 @@ func (e *testEnv) send(c chan bool, word bool) {
 	}
 }
 
-// forget ends the wait of a pod, whose mu is held. A word that nobody has read is dropped.
+// forget ends the wait of a pod. A decision that was not read is dropped. The caller holds e.mu.
 func (e *testEnv) forget(uid types.UID) {
 	select {
 	case <-e.waiting[uid]:
@@ -136,7 +136,7 @@ func (e *testEnv) forget(uid types.UID) {
 	delete(e.waiting, uid)
 }
 
-// fly runs what goes on beside the cycles.
+// fly runs a function beside the cycles.
 func (e *testEnv) fly(run func()) {
 	e.mu.Lock()
 	e.running++
@@ -149,7 +149,7 @@ func (e *testEnv) fly(run func()) {
 	})
 }
 
-// rest waits until all that goes on beside the cycles has ended, or waits for its word.
+// rest waits until all functions beside the cycles have ended, or wait for a decision.
 func (e *testEnv) rest() {
 	rests := func() bool {
 		e.mu.Lock()
@@ -211,7 +211,7 @@ func (e *testEnv) Whole(c *Commit) {
 	e.whole[c.Key.Name]++
 }
 
-func (e *testEnv) Settle(s *Settlement) { e.gangs.Settled(s, 0) } // no gang of these has a PodGroup
+func (e *testEnv) Settle(s *Settlement) { e.gangs.Settled(s, 0) } // no gang here has a PodGroup
 
 func (e *testEnv) Say(gangrequest.Key, []*v1.Pod, string) {}
 
@@ -315,7 +315,7 @@ func (e *testEnv) begin(pod *v1.Pod) bool {
 	return true
 }
 
-// hold makes the entries of all, or none.
+// hold makes the reservations of all members, or none.
 func (e *testEnv) hold(turn *Turn, pod *v1.Pod) bool {
 	e.mu.Lock()
 	bound := 0
@@ -420,7 +420,7 @@ func (e *testEnv) counts(gang string, size int) (bound int) {
 	return bound
 }
 
-// nothingHeld fails the test if anything is left of attempts.
+// nothingHeld fails the test if any state of attempts is left.
 func (e *testEnv) nothingHeld() {
 	e.t.Helper()
 	e.binding.Wait()
@@ -438,8 +438,8 @@ func (e *testEnv) nothingHeld() {
 	}
 }
 
-// TestRandomGangs lets gangs come to a scheduler in which everything fails now and then:
-// none is ever partly bound at the end, and nothing is held for anybody.
+// TestRandomGangs lets gangs come to a scheduler with random failures: none is partly bound at the end,
+// and no place is held.
 func TestRandomGangs(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -478,8 +478,7 @@ func TestRandomGangs(t *testing.T) {
 	}
 }
 
-// TestMemberChurn deletes, remakes and gates members at any time. In the end all gangs are
-// whole.
+// TestMemberChurn deletes, remakes and gates members at any time. In the end all gangs are whole.
 func TestMemberChurn(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -526,7 +525,7 @@ func TestMemberChurn(t *testing.T) {
 	}
 }
 
-// gate adds a scheduling gate to a pod that is not bound, or takes it away.
+// gate adds a scheduling gate to a pod that is not bound, or removes it.
 func (e *testEnv) gate(name string, gated bool) {
 	e.mu.Lock()
 	pod := e.pods[name]

@@ -17,7 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/podrequest"
 )
 
-// TestSameGroup: each write to a PodGroup, the scheduler's own too, had its gang planned anew.
+// TestSameGroup: only changed requests of a PodGroup cause its gang to be planned again. Before, each
+// write did, the scheduler's own too.
 func TestSameGroup(t *testing.T) {
 	t.Parallel()
 	group := func(minimum int32, notes map[string]string, running int32) *schedulingv1alpha1.PodGroup {
@@ -49,9 +50,9 @@ func TestSameGroup(t *testing.T) {
 	}
 }
 
-// TestEditWhileCollecting: what is held for the members of a gang that waits for the last of them, or for its
-// victims to leave, is given up when its PodGroup or a member asks for something else, and kept when anything
-// else is written.
+// TestEditWhileCollecting: the places held for a gang that waits for its last member, or for its victims
+// to end, are given up when the requests of its PodGroup or a member change, and kept after any other
+// write.
 func TestEditWhileCollecting(t *testing.T) {
 	t.Parallel()
 	edit := func(change func(*schedulingv1alpha1.PodGroup)) func(*Gangs, []*v1.Pod) {

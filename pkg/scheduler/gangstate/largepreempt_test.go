@@ -17,8 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate"
 )
 
-// TestEvictionMemory: who goes for a plan costs memory for each node of the plan once. All who go were copied
-// once for each node. Not parallel, as the memory is that of the process.
+// TestEvictionMemory: the victims of a plan cost memory once for each node. All victims were copied once
+// for each node. Not parallel, as the memory is that of the process.
 func TestEvictionMemory(t *testing.T) { //nolint:paralleltest // see above
 	const nodes, times = 250, 8
 	of := func(nodes int) uint64 {
@@ -31,7 +31,7 @@ func TestEvictionMemory(t *testing.T) { //nolint:paralleltest // see above
 			s.units.leaving[node.Name] = []*v1.Pod{schedtest.Pod("leaving-" + node.Name).Obj()}
 			s.last.Members = append(s.last.Members, nodestate.GangMember{Node: node.Name})
 		}
-		if e := s.eviction(nil); len(e.Gone) != nodes || len(e.Awaited) != nodes { // looks at each node the first time
+		if e := s.eviction(nil); len(e.Gone) != nodes || len(e.Awaited) != nodes { // reads each node the first time
 			t.Fatalf("%d go and %d are awaited, want %d", len(e.Gone), len(e.Awaited), nodes)
 		}
 		var before, after runtime.MemStats
@@ -46,7 +46,7 @@ func TestEvictionMemory(t *testing.T) { //nolint:paralleltest // see above
 	}
 }
 
-// BenchmarkOthers looks at a gang of which all members but one are above its minimum.
+// BenchmarkOthers reads a gang of which all members but one are above its minimum.
 func BenchmarkOthers(b *testing.B) {
 	const pods = 16_000
 	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Config{}, idle{})

@@ -10,9 +10,9 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestMemberWait: a PodGroup's scheduleTimeoutSeconds is how long members that have their places
-// wait for the others before the gang runs. Before, a gang whose last member came late was ended after
-// 10 s whatever it said.
+// TestMemberWait: a PodGroup's scheduleTimeoutSeconds is how long members that have their places wait for
+// the others before the gang runs. Before, a gang whose last member came late was ended after 10 s in any
+// case.
 func TestMemberWait(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

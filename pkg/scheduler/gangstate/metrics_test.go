@@ -64,7 +64,7 @@ func TestAttemptResults(t *testing.T) {
 	}
 }
 
-// TestReduces: of gangs of one member, whose placement says how long an all-reduce takes.
+// TestReduces reads the metric of gangs of one member, whose placement has the time of an all-reduce.
 func TestReduces(t *testing.T) {
 	t.Parallel()
 	placement := func(hierarchical gangrequest.Millis) string {

@@ -28,7 +28,7 @@ import (
 
 const gpuResource = "nvidia.com/gpu"
 
-// machines are empty nodes of the catalogue's kinds, but for those that bound members have whole.
+// machines are empty nodes of the catalogue's kinds, except for those that bound members use whole.
 type machines struct {
 	*nodestate.NodeCache
 	nodes   map[string]*usage.Node
@@ -48,7 +48,7 @@ func (m *machines) Supply(d *placement.Demand, info fwk.NodeInfo, _ fwk.NodeInfo
 	return fabric.Supply{Slots: m.counter.Slots(&fabric.Machine{Tables: tables, Healthy: full, Free: full}, gpusOf(d), nvtopo.Constraint{})}
 }
 
-// TestGangModels: members of a gang get one model, those that have nodes say which, and
+// TestGangModels: members of a gang get one model, which is that of members with nodes, and
 // allow-mixed-models lets them get several.
 func TestGangModels(t *testing.T) {
 	on := func(node string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.NodeName = node } }

@@ -9,7 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// TestNodeNaming: each node is named once. A node with several members was named for each of them.
+// TestNodeNaming: each node is named once. Before, a node with several members was named for each of
+// them.
 func TestNodeNaming(t *testing.T) {
 	tree, _, err := fabric.NewTree(&fabric.Spec{Nodes: []fabric.NodePath{{Node: "a"}, {Node: "b"}}})
 	if err != nil {

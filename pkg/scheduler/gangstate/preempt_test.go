@@ -29,7 +29,7 @@ import (
 )
 
 // fullCluster is a small cluster of nodes with four CPUs, full of pods and gangs, to which a gang of
-// priority 10 comes. What nodes have is up to the State.
+// priority 10 comes. The State decides the free capacity of nodes.
 type fullCluster struct {
 	planner *Planner
 	q       Question
@@ -67,7 +67,7 @@ func newFullCluster(t *testing.T, racks ...int) *fullCluster {
 	return b
 }
 
-// pod is one with so many CPUs; on a node unless that is empty.
+// pod adds a pod with this number of CPUs; on a node unless that is empty.
 func (c *fullCluster) pod(node string, cpus int, priority int32) *v1.Pod {
 	c.pods++
 	name := fmt.Sprintf("pod-%02d", c.pods)
@@ -79,7 +79,7 @@ func (c *fullCluster) pod(node string, cpus int, priority int32) *v1.Pod {
 	return pod
 }
 
-// arriving is the gang that comes.
+// arriving adds the gang that comes.
 func (c *fullCluster) arriving(members, cpus int, wishes gangrequest.Wishes) {
 	g := &gangrequest.Gang{Key: gangrequest.Key{Namespace: "ns", Name: "arriving"}, Minimum: members, Priority: 10, Wishes: wishes}
 	for i := range members {
@@ -89,7 +89,7 @@ func (c *fullCluster) arriving(members, cpus int, wishes gangrequest.Wishes) {
 	c.q.Turn = &Turn{Gang: g, Pods: g.Members.Live}
 }
 
-// gang is one that is there already. KeyOf has to know its pods as members.
+// gang adds an existing gang. KeyOf must return its pods as members.
 func (c *fullCluster) gang(priority int32, needed, surplus []string, cpus int) {
 	o := Other{Key: gangrequest.Key{Namespace: "ns", Name: fmt.Sprintf("gang-%02d", len(c.f.Others))}, Priority: priority}
 	put := func(nodes []string) (out []Located) {
@@ -112,7 +112,7 @@ func names(pods []*v1.Pod) (out []string) {
 	return out
 }
 
-// TestPreemptTerminating: preemption takes what goes anyway.
+// TestPreemptTerminating: preemption uses the devices of terminating pods.
 func TestPreemptTerminating(t *testing.T) {
 	t.Parallel()
 	b := newFullCluster(t, 2, 2)
@@ -135,7 +135,7 @@ func TestPreemptTerminating(t *testing.T) {
 	}
 }
 
-// TestPreemptOverdue: one that should have ended long ago does not, if it is evicted once more.
+// TestPreemptOverdue: a pod that should have ended long ago is not evicted once more.
 func TestPreemptOverdue(t *testing.T) {
 	t.Parallel()
 	b := newFullCluster(t, 2)
@@ -149,9 +149,9 @@ func TestPreemptOverdue(t *testing.T) {
 	}
 }
 
-// TestPreemptBruteForce: preemption spares units that can stay. It compares the victims with all
-// subsets of the units of small clusters: with them gone there is a plan as good as with all gone,
-// no smaller set does, and none of lower priority.
+// TestPreemptBruteForce: preemption spares units that can stay. The victims are compared with all subsets
+// of the units of small clusters: with them gone there is a plan as good as with all gone, no smaller set
+// has one, and none of lower priority.
 func TestPreemptBruteForce(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(16, 7))
@@ -244,8 +244,7 @@ func count(names []string, name string) (n int) {
 	return n
 }
 
-// enough are the sets of units that leave a plan as good as without all units, and no gang in
-// parts.
+// enough returns the sets of units that leave a plan as good as without all units, and no gang in parts.
 func (s *search) enough() (sets []int) {
 	all := 1<<len(s.units.list) - 1
 	s.best = nil
@@ -296,7 +295,7 @@ func (s *search) names(set int) (out []string) {
 	return out
 }
 
-// priority is the highest of a set.
+// priority returns the highest priority of a set.
 func (s *search) priority(set int) int32 {
 	highest := int32(-1)
 	for i := range s.units.list {
@@ -307,8 +306,8 @@ func (s *search) priority(set int) int32 {
 	return highest
 }
 
-// TestPreemptHigherMembers: nobody is evicted with his gang for a preemptor whose priority is not above
-// his own. Two gangs of a priority below the preemptor's are in the way, or one.
+// TestPreemptHigherMembers: no pod is evicted with its gang for a preemptor whose priority is not above
+// its own. One or two gangs of a priority below the preemptor's are in the way.
 func TestPreemptHigherMembers(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

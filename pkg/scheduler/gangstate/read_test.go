@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
-// TestLargeGangReads: a large gang is read seldom. Each of n members above the minimum had all of
+// TestLargeGangReads: a large gang is read seldom. Before, each of n members above the minimum had all of
 // them read again.
 func TestLargeGangReads(t *testing.T) {
 	const pods, minimum = 3000, 3
@@ -40,7 +40,7 @@ func TestLargeGangReads(t *testing.T) {
 	}
 }
 
-// TestLargestGangReads: a gang of more members than are read for events in a second is read at all.
+// TestLargestGangReads: a gang with more members than are read for events in a second is still read.
 func TestLargestGangReads(t *testing.T) {
 	const pods = maxEventReads + 1000
 	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{})
@@ -68,10 +68,10 @@ func TestLargestGangReads(t *testing.T) {
 	}
 }
 
-// TestSmallerRun: a run that needs fewer members begins when it has them, also where it was made under
-// the name of an earlier one while that was deleted, so that there were always some pods.
+// TestSmallerRun: a run that needs fewer members begins when it has them, also if it was made under the
+// name of an earlier one while that was deleted, so that there were always some pods.
 func TestSmallerRun(t *testing.T) {
-	const earlier, begun, later = 8, 5, 4 // members, of which so many were made
+	const earlier, begun, later = 8, 5, 4 // members, of which this many were made
 	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{})
 	g.Serve(testProfile)
 	var old, pods []*v1.Pod
@@ -104,17 +104,18 @@ func TestSmallerRun(t *testing.T) {
 	}
 }
 
-// plain is a pod as most are, of a Deployment.
+// plain returns an ordinary pod, of a Deployment.
 func plain() *v1.Pod {
 	return schedtest.Pod("web-7c5ddbdf54-x2x9z").Namespace("ns").UID("u").Label("app", "web").Label("pod-template-hash", "7c5ddbdf54").
 		Annotation("prometheus.io/scrape", "true").Obj()
 }
 
-// TestLockContention: other pods need no lock. Each event of any pod waited for the lock of gangs.
+// TestLockContention: other pods need no lock. Before, each event of any pod waited for the lock of
+// gangs.
 func TestLockContention(t *testing.T) {
 	g := New(clocktesting.NewFakeClock(time.Unix(0, 0)), Config{}, idle{})
 	pod := plain()
-	g.mu.Lock() // whoever takes it now waits for ever
+	g.mu.Lock() // a caller that takes it now waits for ever
 	defer g.mu.Unlock()
 	if n := testing.AllocsPerRun(100, func() { notMember(g, pod) }); n != 0 {
 		t.Errorf("a pod that is no member costs %v allocations", n)

@@ -10,7 +10,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// meanwhile has something happen while the first effect of a step is carried out.
+// meanwhile runs a function while the first effect of a step is carried out.
 type meanwhile struct {
 	idle
 	happens func()
@@ -23,8 +23,8 @@ func (m *meanwhile) Activate([]*v1.Pod) {
 	}
 }
 
-// TestRemadeGang has the pods of a gang deleted and made anew under
-// its name while the framework is told of the old ones: the new gang is known all the same.
+// TestRemadeGang: a gang whose pods are deleted and made again under its name, while the effects on the
+// old ones are carried out, is known.
 func TestRemadeGang(t *testing.T) {
 	t.Parallel()
 	doer := &meanwhile{}

@@ -18,11 +18,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// settler keeps the settlements that are asked for.
+// settler records the requested settlements.
 type settler struct {
 	idle
 	asked []*Settlement
-	leads func() bool // by the Lease; nil: never
+	leads func() bool // according to the Lease; nil: never
 }
 
 func (s *settler) MayLead() bool { return s.leads != nil && s.leads() }
@@ -45,7 +45,7 @@ func testGroup(minimum int32, state string) *schedulingv1alpha1.PodGroup {
 	return group
 }
 
-// groupMembers are so many members, the first of them with a node.
+// groupMembers returns n members, the first of them with a node.
 func groupMembers(n, bound int) []*v1.Pod {
 	pods := make([]*v1.Pod, n)
 	for i := range pods {
@@ -58,8 +58,8 @@ func groupMembers(n, bound int) []*v1.Pod {
 	return pods
 }
 
-// TestGangSettling says after how many seconds a gang is first looked at, and whether its
-// bound members are to go then.
+// TestGangSettling checks after how many seconds a gang is first checked, and whether its bound members
+// are to be evicted then.
 func TestGangSettling(t *testing.T) {
 	t.Parallel()
 	const never = -1
@@ -69,7 +69,7 @@ func TestGangSettling(t *testing.T) {
 		timeout time.Duration
 		own     time.Duration // the PodGroup's scheduleTimeoutSeconds
 		standby bool          // no cycle began here
-		lease   bool          // this process leads, by the Lease
+		lease   bool          // this process leads, according to the Lease
 		change  func(pods []*v1.Pod)
 
 		want  int // seconds
@@ -127,8 +127,8 @@ func TestGangSettling(t *testing.T) {
 	}
 }
 
-// TestRollBackTimer: the timer of a roll-back begins when the process leads, and anew with its first cycle,
-// from which on it may have room for the rest. No cycle has to come: perhaps no pod waits.
+// TestRollBackTimer: the timer of a roll-back begins when the process leads, and again with its first
+// cycle, from which on it may have room for the rest. No cycle has to come: perhaps no pod waits.
 func TestRollBackTimer(t *testing.T) {
 	t.Parallel()
 	const never = -1
@@ -169,8 +169,8 @@ func TestRollBackTimer(t *testing.T) {
 	}
 }
 
-// TestDeathAfterWhole: the write that a gang is whole fails for as long as the API server does not take
-// it. A member that dies after that gives the others the whole time to be joined by another one.
+// TestDeathAfterWhole: the write that a gang is whole fails for as long as the API server refuses it. A
+// member that dies after that gives the others the whole time to be joined by another one.
 func TestDeathAfterWhole(t *testing.T) {
 	t.Parallel()
 	const dies, timeout = 300, 60 // seconds
@@ -204,8 +204,8 @@ func TestDeathAfterWhole(t *testing.T) {
 	}
 }
 
-// TestRollBackAttempts: no attempt begins during a roll-back. The places of those who are evicted
-// must not be given to the gang that still counts them as bound.
+// TestRollBackAttempts: no attempt begins during a roll-back. The places of evicted members must not be
+// given to the gang in which they are still bound.
 func TestRollBackAttempts(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
@@ -248,8 +248,8 @@ func TestRollBackAttempts(t *testing.T) {
 	}
 }
 
-// TestJudge says what is done about a gang by what the API server has. The informers saw two of
-// three members bound.
+// TestJudge checks the Verdict on a gang from the API server's objects. The informers saw two of three
+// members bound.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -309,9 +309,9 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestClaimEnd: a claim ends when the gang is settled. It has what a partly bound gang holds end in
-// the very round in which its bound members are to go. A look that were lost then would keep the
-// gang out for ever.
+// TestClaimEnd: a claim ends when the gang is settled. The claim of a partly bound gang ends in the very
+// round in which its bound members are to be evicted. A settlement lost then would keep the gang out for
+// ever.
 func TestClaimEnd(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestPatienceStart: patience runs from the first room: what a gang waited for room does not count,
-// and nothing but a member that is missing makes it begin anew.
+// TestPatienceStart: the topology wait timeout begins with the first room: the wait for room is not part
+// of it, and only a missing member makes it begin again.
 func TestPatienceStart(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 0, 1, false)

@@ -24,10 +24,10 @@ type roundsSim struct {
 	cost   time.Duration // of a plan
 	queue  time.Duration // how long a cycle takes to come
 	tried  []gangrequest.Key
-	busy   gangrequest.Key // whose cycle is to come
+	busy   gangrequest.Key // the gang whose cycle is to come
 	ends   time.Time       // when it ends
 	plans  time.Duration   // all of them together
-	most   int             // gangs whose cycles were to come at a time
+	most   int             // greatest number of gangs whose cycles were to come at a time
 	starts []time.Time
 }
 
@@ -46,10 +46,10 @@ func (g *Gangs) round() {
 	}
 }
 
-// nobodyFirst has each gang wait for its turn.
+// nobodyFirst makes each gang wait for its turn.
 func nobodyFirst() []gangrequest.Key { return nil }
 
-// run lets so much time pass; something changes all the time if changes is true.
+// run lets the time pass; there are changes all the time if changes is true.
 func (s *roundsSim) run(within time.Duration, changes bool) {
 	waits := func() []gangrequest.Key { return slices.Clone(s.keys) }
 	for end := s.now.Add(within); s.now.Before(end); {
@@ -83,8 +83,8 @@ func minTime(a, b time.Time) time.Time {
 	return a
 }
 
-// TestPlanShare: plans that find nothing take a twentieth of the time, however many gangs wait and whatever a plan
-// costs, and each gang has its turn.
+// TestPlanShare: plans that find nothing take a twentieth of the time, regardless of the number of gangs
+// and the cost of a plan, and each gang is tried.
 func TestPlanShare(t *testing.T) {
 	t.Parallel()
 	const within = 2 * time.Hour
@@ -123,7 +123,7 @@ func TestPlanShare(t *testing.T) {
 	}
 }
 
-// TestRoundTimes: when gangs are tried without a change, and after the last one.
+// TestRoundTimes checks when gangs are tried without a change, and after the last one.
 func TestRoundTimes(t *testing.T) {
 	t.Parallel()
 	s := newRoundsSim(1, time.Microsecond, 0)
@@ -144,8 +144,8 @@ func TestRoundTimes(t *testing.T) {
 	}
 }
 
-// TestTriedFirst: while something changes, every second try goes to gangs that do not wait for the round to end,
-// one after the other; the round goes on between them.
+// TestTriedFirst: while there are changes, every second try is of a gang that does not wait for the round
+// to end, one after the other; the round goes on between them.
 func TestTriedFirst(t *testing.T) {
 	t.Parallel()
 	s := newRoundsSim(1000, time.Millisecond, 0)
@@ -166,7 +166,7 @@ func TestTriedFirst(t *testing.T) {
 	}
 }
 
-// TestLostCycle: a gang whose cycle does not come keeps the others for no longer than tryWithin.
+// TestLostCycle: a gang whose cycle does not come delays the others by no more than tryWithin.
 func TestLostCycle(t *testing.T) {
 	t.Parallel()
 	s := newRoundsSim(2, time.Millisecond, time.Hour)
@@ -183,8 +183,8 @@ func TestLostCycle(t *testing.T) {
 	}
 }
 
-// TestNewGangsInDebt: gangs that come anew are tried at once, unless plans have taken much more than their share
-// lately, as after a restart with thousands of gangs. Then they have their turn in the next round.
+// TestNewGangsInDebt: new gangs are tried at once, unless plans have recently taken much more than their
+// share, as after a restart with thousands of gangs. Then they are tried in the next round.
 func TestNewGangsInDebt(t *testing.T) {
 	t.Parallel()
 	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Config{}, &releaser{})

@@ -26,7 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/fabricview"
 )
 
-// counting counts how often nodes are asked. Each has room for ten members without GPUs.
+// counting counts the supplies computed. Each node has room for ten members without GPUs.
 type counting struct {
 	*nodestate.NodeCache
 	asked int
@@ -47,7 +47,7 @@ func (c *counting) SupplyAfter(_ *placement.Demand, _ fwk.NodeInfo, _ fwk.NodeIn
 	return fabric.Supply{Slots: fabric.Unlinked(left)}
 }
 
-// plannedOn asks for a plan of a gang on so many nodes.
+// plannedOn plans a gang on this number of nodes.
 func plannedOn(t *testing.T, nodes int, pods []*v1.Pod, refused map[Refusal]int64) (*Answer, int, error) {
 	t.Helper()
 	return plannedWith(t, nodes, pods, refused, nil)
@@ -94,8 +94,8 @@ func claiming(i, size int) *v1.Pod {
 		Volume(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}).Obj()
 }
 
-// TestClaimMerging: members that differ only in claims are checked once. A volume for each member
-// made each a shape of its own, and every node was asked for every member.
+// TestClaimMerging: members that differ only in claims are checked once. Before, a volume for each member
+// made each a shape of its own, and the supply of every node was computed for every member.
 func TestClaimMerging(t *testing.T) {
 	const nodes, size = 200, 1000
 	var pods []*v1.Pod
@@ -111,8 +111,8 @@ func TestClaimMerging(t *testing.T) {
 	}
 }
 
-// TestMemberClaimScope: the claim of one member keeps no other member from a node. The volume of
-// one member is on another node.
+// TestMemberClaimScope: the claim of one member keeps no other member from a node. The volume of one
+// member is on another node.
 func TestMemberClaimScope(t *testing.T) {
 	pods := []*v1.Pod{claiming(0, 3), claiming(1, 3), claiming(2, 3)}
 	d, err := demandOf(pods[1])
@@ -133,15 +133,15 @@ func TestMemberClaimScope(t *testing.T) {
 	}
 }
 
-// TestRefusalByClaims: a refusal is of members with claims or of those without: what binds a member
-// to another node may be its claim, so a node that refused one with claims takes one without, and
-// the other way round. No two of these members go to one node.
+// TestRefusalByClaims: a refusal applies to members with claims or to those without: a member's claim may
+// bind it to another node, so a node that refused one with claims takes one without, and the other way
+// round. No two of these members go to one node.
 func TestRefusalByClaims(t *testing.T) {
 	t.Parallel()
 	plain := func(i int) *v1.Pod { return member("g", 2, fmt.Sprintf("p-%d", i)).Obj() }
 	tests := map[string]struct {
 		pods    []*v1.Pod
-		refused int // who was refused a node
+		refused int // the member that was refused a node
 	}{
 		"the second one has no claim, and is refused": {[]*v1.Pod{claiming(0, 2), plain(1)}, 1},
 		"the first one has a claim, and is refused":   {[]*v1.Pod{claiming(0, 2), plain(1)}, 0},
@@ -177,14 +177,13 @@ func TestRefusalByClaims(t *testing.T) {
 	}
 }
 
-// TestShapeSharing: members of one shape share what a node said: what a node said for one shape is
-// remembered, also for other gangs.
+// TestShapeSharing: members of one shape share the supplies of nodes, also across gangs.
 func TestShapeSharing(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		change func(*v1.Pod)
 
-		want bool // it is of the shape that it was of before
+		want bool // it is of the same shape as before
 	}{
 		"another label, as each pod of a Job has": {func(pod *v1.Pod) { pod.Labels["index"] = "1" }, true},
 		"a label by which it may be beside it":    {func(pod *v1.Pod) { pod.Labels["app"] = "h" }, false},
@@ -214,8 +213,8 @@ func TestShapeSharing(t *testing.T) {
 	}
 }
 
-// TestAntiAffinityMembers: members with anti-affinity are planned beside others. The label of the
-// first member lets it be beside the two that keep apart.
+// TestAntiAffinityMembers: members with anti-affinity are planned beside others. The label of the first
+// member allows it beside the two with anti-affinity.
 func TestAntiAffinityMembers(t *testing.T) {
 	t.Parallel()
 	var pods []*v1.Pod
@@ -240,7 +239,7 @@ func apartFrom(app string) *v1.Affinity {
 	}}}}
 }
 
-// TestTooManyKinds: too many kinds of members in a gang are refused, and not planned for minutes.
+// TestTooManyKinds: a gang with too many kinds of members is refused, and not planned for minutes.
 func TestTooManyKinds(t *testing.T) {
 	var pods []*v1.Pod
 	for i := range maxGangShapes + 1 {

@@ -4,8 +4,8 @@ package gangstate
 
 import "testing"
 
-// TestRoughly: the number of nodes in a reason has few values. Whenever the text changes it is written on
-// all members of the gang.
+// TestRoughly: the number of nodes in a reason has few values. A changed text is written on all members
+// of the gang.
 func TestRoughly(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

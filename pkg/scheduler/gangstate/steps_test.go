@@ -25,8 +25,8 @@ func oneMember() (*clocktesting.FakePassiveClock, *Gangs, *v1.Pod) {
 	return clk, g, pod
 }
 
-// TestPauseGrowth: the pause grows while plans cannot be held. Each second a plan was made and
-// refused, for ever.
+// TestPauseGrowth: the pause grows while plans cannot be held. Before, a plan was made and refused each
+// second, for ever.
 func TestPauseGrowth(t *testing.T) {
 	t.Parallel()
 	clk, g, pod := oneMember()
@@ -48,8 +48,8 @@ func TestPauseGrowth(t *testing.T) {
 }
 
 // TestRefusalExpiry: nodes that another plugin refused are tried again after a minute without another
-// refusal, though nothing about them changed. What refused one may be no part of the node, such as a
-// nomination. Until then all are left out, or a gang would try the same few of many again and again.
+// refusal, though they did not change. The cause may be no part of the node, such as a nomination. Until
+// then all are left out, or a gang would try the same few of many again and again.
 func TestRefusalExpiry(t *testing.T) {
 	t.Parallel()
 	clk, g, pod := oneMember()

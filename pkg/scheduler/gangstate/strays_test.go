@@ -10,7 +10,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// rejecter keeps who is told to end.
+// rejecter records the rejected pods.
 type rejecter struct {
 	idle
 	told map[types.UID]int
@@ -22,9 +22,9 @@ func (r *rejecter) Reject(uids []types.UID, _ string) {
 	}
 }
 
-// TestGoneMemberRefusal: a member that is gone is refused again. A member that is deleted between
-// its Permit and the moment at which it joins the list of those that wait was told to end once,
-// when nobody heard. Its GPUs were kept until the wait was over.
+// TestGoneMemberRefusal: a member that is gone is rejected again. A member that is deleted between its
+// Permit and its joining the list of waiting pods was rejected once, without effect. Its GPUs were kept
+// until the wait was over.
 func TestGoneMemberRefusal(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))

@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// TestLocate has plans on one snapshot after the other: nodes are found once for each list.
+// TestLocate makes plans on one snapshot after the other: nodes are located once for each list.
 func TestLocate(t *testing.T) {
 	t.Parallel()
 	list := func(names ...string) (out []fwk.NodeInfo) {
@@ -44,7 +44,7 @@ func TestLocate(t *testing.T) {
 		name  string
 		b     *build
 		nodes []fwk.NodeInfo
-		want  []string // of the tree's nodes those that are in the list
+		want  []string // the tree's nodes that are in the list
 	}{
 		{"a list", &build{tree: tree}, first, []string{"a", "b"}},
 		{"the same list", &build{tree: tree}, first, []string{"a", "b"}},

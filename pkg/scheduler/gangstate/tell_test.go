@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 )
 
-// teller writes on pods why their gang waits.
+// teller records the reasons reported on pods.
 type teller struct {
 	idle
 	said map[string]string // by pod
@@ -26,12 +26,12 @@ func (r *teller) Say(_ gangrequest.Key, pods []*v1.Pod, why string) {
 	}
 }
 
-// TestTellWhenComplete: the members of a gang that was short of one say the new reason with the next look once it
-// is complete. They said for up to ten seconds more that one is missing.
+// TestTellWhenComplete: the members of a gang that lacked one report the new reason at the next tick once
+// it is complete. Before, they reported a missing one for up to ten seconds more.
 func TestTellWhenComplete(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		waits time.Duration // since the gang is complete until there is a reason
+		waits time.Duration // from when the gang is complete until there is a reason
 		want  map[string]string
 	}{
 		"there is no room at once":         {want: map[string]string{"g-0": "no room", "g-1": "no room"}},

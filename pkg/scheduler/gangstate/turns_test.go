@@ -13,9 +13,9 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestLastMemberElection: the member that would come last is elected. After a restart the members
-// of many gangs are in the queue as they come, mixed. The first of each held its places until the
-// last of the last had come, longer than an attempt may last.
+// TestLastMemberElection: the member that would come last is elected. After a restart the members of many
+// gangs are in the queue as they come, mixed. The first of each held its places until the last of the
+// last had come, longer than an attempt may last.
 func TestLastMemberElection(t *testing.T) {
 	t.Parallel()
 	important := int32(1)
@@ -48,7 +48,7 @@ func TestLastMemberElection(t *testing.T) {
 	}
 }
 
-// TestOrderOfGangs: those of higher priority, then older ones, then by name.
+// TestOrderOfGangs: gangs are ordered by priority, then age, then name.
 func TestOrderOfGangs(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
@@ -71,8 +71,8 @@ func TestOrderOfGangs(t *testing.T) {
 	}
 }
 
-// TestElectedMember: a member that is in the queue stays elected. A queue longer than a second let
-// all members into it, of which the first that came planned, too early.
+// TestElectedMember: a member that is in the queue stays elected. A queue longer than a second let all
+// members into it, of which the first to come planned, too early.
 func TestElectedMember(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -89,7 +89,7 @@ func TestElectedMember(t *testing.T) {
 			t.Parallel()
 			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
 			gangs := New(clk, Config{}, idle{})
-			gangs.Serve(testProfile) // nobody comes who was woken
+			gangs.Serve(testProfile) // no woken pod comes
 			pods := []*v1.Pod{member("g", 2, "g-0").Obj(), member("g", 2, "g-1").Obj()}
 			for _, pod := range pods {
 				gangs.SetPod(pod)
@@ -109,8 +109,8 @@ func TestElectedMember(t *testing.T) {
 	}
 }
 
-// TestQueueBeforeLists: no member comes to the queue before the first lists are in. Each cycle
-// before was in vain.
+// TestQueueBeforeLists: no member comes to the queue before the first lists are in. Earlier cycles would
+// be in vain.
 func TestQueueBeforeLists(t *testing.T) {
 	t.Parallel()
 	r := newTestEnv(t, 2, 0, false)
@@ -128,7 +128,7 @@ func TestQueueBeforeLists(t *testing.T) {
 	}
 }
 
-// TestSurplusWithoutRoom: a member above the minimum that fits nowhere stops no other. The first
+// TestSurplusWithoutRoom: a member above the minimum that fits nowhere stops no other. Before, the first
 // one without room kept all others from being tried.
 func TestSurplusWithoutRoom(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestOthers: what a preemptor may take from a gang of minimum 2.
+// TestOthers: the members that a preemptor may evict from a gang of minimum 2.
 func TestOthers(t *testing.T) {
 	t.Parallel()
 	of := func(priority int32) func(*v1.Pod) { return func(pod *v1.Pod) { pod.Spec.Priority = &priority } }

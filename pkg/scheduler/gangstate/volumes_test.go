@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// onNode is where a volume of the node can be used.
+// onNode returns the selector of a volume that can be used on the node.
 func onNode(name string) []*v1.NodeSelector {
 	return []*v1.NodeSelector{{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{
 		{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{name}},
 	}}}}}
 }
 
-// TestManyVolumes: the volumes of many members are ignored above a bound. Above a number of kinds a
-// plan ignores where volumes are, as it did before, and does not fail.
+// TestManyVolumes: a plan for more kinds of members than a bound ignores the location of their volumes,
+// and does not fail.
 func TestManyVolumes(t *testing.T) {
 	const size = maxGangShapes + 20
 	var pods []*v1.Pod

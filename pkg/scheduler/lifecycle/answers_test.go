@@ -28,8 +28,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 )
 
-// failToBind takes a pod up to the end of its binding cycle, which has to fail, and
-// returns the phase of its claim; empty if it has none.
+// failToBind takes a pod up to the end of its binding cycle, which has to fail, and returns the phase of
+// its reservation; empty if it has none.
 func (e *testEnv) failToBind(t *testing.T, pod *v1.Pod) string {
 	t.Helper()
 	ctx, state := t.Context(), framework.NewCycleState()
@@ -58,14 +58,14 @@ func (e *testEnv) failToBind(t *testing.T, pod *v1.Pod) string {
 	}
 }
 
-// The API server answers every error of its storage but a few with a conflict when it
-// is asked for a Binding: also "request timed out" of a write that etcd carried out. It
-// was taken for a refusal, and the pod's GPUs were given to another pod as well.
+// TestAnswerProof: only certain refusals free a pod's GPUs. For a Binding, the API server returns most
+// errors of its storage as a conflict: also "request timed out" of a write that etcd carried out. It was
+// treated as a refusal, and the pod's GPUs were given to another pod as well.
 func TestAnswerProof(t *testing.T) {
 	what, because := schema.GroupResource{Resource: "pods/binding"}, errors.New("etcdserver: request timed out")
 	for name, tc := range map[string]struct {
 		answer error
-		want   string // phase of the claim
+		want   string // phase of the reservation
 	}{
 		"400 is made before anything is written":          {apierrors.NewBadRequest("x"), ""},
 		"403 likewise":                                    {apierrors.NewForbidden(what, "p", because), ""},
@@ -98,7 +98,7 @@ type wired struct {
 	to kubernetes.Interface
 }
 
-// IsWatchListSemanticsUnSupported says what the fake client says, for informers.
+// IsWatchListSemanticsUnSupported returns true like the fake client, for informers.
 func (wired) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (w wired) CoreV1() corev1client.CoreV1Interface { return wiredCore{w.Interface.CoreV1(), w.to} }
@@ -125,7 +125,8 @@ func (w wiredPods) Patch(ctx context.Context, name string, pt types.PatchType, d
 	return w.to.Patch(ctx, name, pt, data, o, sub...)
 }
 
-// client-go sends a write again by itself where the answer has Retry-After.
+// TestRepeatedWriteRefusal: a refusal of a repeated write proves nothing. client-go repeats a write by
+// itself if the answer has Retry-After.
 func TestRepeatedWriteRefusal(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first *apierrors.StatusError // with Retry-After

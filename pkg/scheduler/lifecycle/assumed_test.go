@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/schedtest"
 )
 
-// TestStuckCache: a cache that keeps a replaced pod ends the process.
+// TestStuckCache: a scheduler cache that keeps a replaced pod ends the process.
 func TestStuckCache(t *testing.T) {
 	pod := func(uid, node string) *v1.Pod {
 		return schedtest.Pod("p").UID(uid).Node(node).Obj()
@@ -90,8 +90,8 @@ func TestStuckCache(t *testing.T) {
 	}
 }
 
-// TestDeletedDuringAttempt: that a pod was deleted is known until its attempt ends, however long its
-// write waits. The API server would still bind a pod that has ended.
+// TestDeletedDuringAttempt: the deletion of a pod is known until its attempt ends, however long its write
+// waits. The API server would still bind a pod that has ended.
 func TestDeletedDuringAttempt(t *testing.T) {
 	pod := schedtest.Pod("p").UID("1").Obj()
 	tests := map[string]struct {

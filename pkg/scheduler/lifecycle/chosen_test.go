@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 )
 
-// taken are the events so far.
+// taken returns the events so far.
 func taken(from chan string) []string {
 	var all []string
 	for {
@@ -32,8 +32,8 @@ func taken(from chan string) []string {
 	}
 }
 
-// bound has the pod's choice written and the pod bound. Where the choice is not on the Binding,
-// another plugin sends that.
+// bound writes the pod's allocation and binds the pod. If the allocation is not on the Binding, another
+// plugin sends that.
 func (e *testEnv) bound(t *testing.T, state fwk.CycleState, pod *v1.Pod) {
 	t.Helper()
 	for _, run := range []func(context.Context, fwk.CycleState, *v1.Pod, string) *fwk.Status{
@@ -46,7 +46,7 @@ func (e *testEnv) bound(t *testing.T, state fwk.CycleState, pod *v1.Pod) {
 	e.fw.RunPostBindPlugins(t.Context(), state, pod, "n")
 }
 
-// TestPodEvents: a pod is told what it got.
+// TestPodEvents: a pod gets an event with its devices.
 func TestPodEvents(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gpus        int
@@ -78,8 +78,8 @@ func TestPodEvents(t *testing.T) {
 	}
 }
 
-// TestChoiceEventBounds: events of choices are bounded. A wave of pods must not push out the
-// scheduler's other events.
+// TestChoiceEventBounds: events of choices are bounded. A wave of pods must not push out the scheduler's
+// other events.
 func TestChoiceEventBounds(t *testing.T) {
 	events, clk := make(chan string, 1000), &testkit.Ahead{}
 	b := newTestEnvOf(t, setting{write: "PreBind", events: events, clock: clk}, topology.Name)
@@ -92,7 +92,7 @@ func TestChoiceEventBounds(t *testing.T) {
 		}
 		return len(taken(events))
 	}
-	// What passes while the wave lasts, a few milliseconds, is at most one or two more.
+	// During the wave, a few milliseconds, at most one or two more are accepted.
 	if n := wave(); n < 99 || n > 110 {
 		t.Errorf("of 500 pods at once %d are told, want a hundred", n)
 	}

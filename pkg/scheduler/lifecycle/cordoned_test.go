@@ -22,9 +22,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/cordons"
 )
 
-// TestCordonedNode: a pod with devices that goes to a node keeps the node's cordon from being acknowledged, and
-// is not bound once the cordon is known; none goes there from then on. It makes no difference whether a
-// plugin chooses its devices.
+// TestCordonedNode: a pod with devices in flight to a node keeps the node's cordon from being
+// acknowledged, and is not bound once the cordon is known; none goes there from then on. This also holds
+// if no plugin chooses the pod's devices.
 func TestCordonedNode(t *testing.T) {
 	const token = "2026-11-29T12:00:00.000000001Z"
 	for name, tc := range map[string]struct {

@@ -50,7 +50,7 @@ import (
 
 const gpuResource = "nvidia.com/gpu"
 
-// refusal is an answer by which the API server says for certain that it did not bind.
+// refusal is an answer that proves that the API server did not bind.
 var refusal error = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil)
 
 // testEnv is a real framework over one DGX-1V node and a fake API server.
@@ -68,13 +68,13 @@ type testEnv struct {
 	activated activations
 }
 
-// setting is how the plugins are set up; all but write may be missing.
+// setting is the configuration of the plugins; all but write may be missing.
 type setting struct {
 	write          string
 	requestTimeout string
 	clock          clock.WithTicker
-	through        func(kubernetes.Interface) kubernetes.Interface // what the plugins have for an API server
-	others         []fwk.Plugin                                    // further plugins of the profile, after ours
+	through        func(kubernetes.Interface) kubernetes.Interface // wraps the plugins' API client
+	others         []fwk.Plugin                                    // further plugins of the profile, after these
 	gangs          lifecycle.StartGangs                            // of a plugin that places gangs, nil if there is none
 	events         chan string                                     // gets the events, nil for none
 	disable        func(*schedconfig.Plugins)                      // takes plugins out of extension points
@@ -171,7 +171,7 @@ func (e *testEnv) build(ctx context.Context, tb testing.TB, set setting, plugins
 	return fw
 }
 
-// activations stands where the scheduling queue would take woken pods, and lists them.
+// activations takes the place of the scheduling queue for woken pods, and lists them.
 type activations struct {
 	mu   sync.Mutex
 	pods []string
@@ -229,7 +229,7 @@ func (e *testEnv) attach(_ context.Context, _ fwk.Handle, _ string, state *nodes
 	return cache.ResourceEventHandlerFuncs{}
 }
 
-// waitFresh waits until the informer has brought the node's Leases.
+// waitFresh waits until the informer has the node's Leases.
 func (e *testEnv) waitFresh(tb testing.TB) {
 	tb.Helper()
 	d := &placement.Demand{Request: &podrequest.Request{}}
@@ -247,7 +247,7 @@ func (e *testEnv) info(tb testing.TB) fwk.NodeInfo {
 	return info
 }
 
-// pod makes a pod that the API server has.
+// pod makes a pod in the API server.
 func (e *testEnv) pod(name string, gpus int, annotations map[string]string) *v1.Pod {
 	pod := schedtest.Pod(name).CPU("2").Memory("1Gi").GPUs(gpus).Annotations(annotations).Obj()
 	// A fake tracker that has the pod already keeps the first; names are unique here.

@@ -52,7 +52,7 @@ func (e *gangEnv) member(name string, gpus int) *v1.Pod {
 	return e.pod(name, gpus, map[string]string{gangrequest.GangKey: "g", gangrequest.GangSizeKey: "2"})
 }
 
-// plan has these GPUs planned for a pod on the node, none for one without GPUs.
+// plan plans these GPUs for a pod on the node, none for one without GPUs.
 func (e *gangEnv) plan(tb testing.TB, pod *v1.Pod, gpus ...int) {
 	tb.Helper()
 	d, err := e.profile.Demand(pod)
@@ -148,7 +148,7 @@ func TestPlannedPodCycle(t *testing.T) {
 	}
 }
 
-// allPhases are those of all claims, in order.
+// allPhases returns the phases of all reservations, in order.
 func (e *gangEnv) allPhases(t *testing.T) string {
 	t.Helper()
 	return strings.Join(slices.Sorted(slices.Values(e.phases(t))), ",")
@@ -201,7 +201,7 @@ func TestGangMemberPlacement(t *testing.T) {
 			if tc.gangs {
 				g = newGangEnv(t, topology.Name, numa.Name)
 			}
-			pod := g.member("p", 8) // that take whole nodes are signed else
+			pod := g.member("p", 8) // other pods that take whole nodes are signed
 			result, status, _ := g.fw.RunPreFilterPlugins(t.Context(), framework.NewCycleState(), pod)
 			if !status.IsSuccess() || result.AllNodes() != tc.gangs {
 				t.Errorf("PreFilter: %v, nodes %v", status, result)
@@ -214,7 +214,7 @@ func TestGangMemberPlacement(t *testing.T) {
 	}
 }
 
-// TestBatchingSignature: batching takes pods for equal only if nodes are ranked alike for them.
+// TestBatchingSignature: batching treats pods as equal only if their rankings of nodes are equal.
 func TestBatchingSignature(t *testing.T) {
 	s := newTestEnv(t, "Binding", topology.Name)
 	sign := func(annotations map[string]string) []fwk.SignFragment {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestIgnoredKeys: a pod is told once for each version of its keys, and of a gang's members with the same
-// keys one.
+// TestIgnoredKeys: a pod gets one event for each version of its keys, and one of a gang's members with
+// the same keys.
 func TestIgnoredKeys(t *testing.T) {
 	type notes = map[string]string
 	pod := func(name string, n notes, change ...func(*v1.Pod)) *v1.Pod {
@@ -73,7 +73,7 @@ func TestIgnoredKeys(t *testing.T) {
 	}
 }
 
-// TestIgnoredKeysOfStandby: a process that does not lead keeps nothing of pods that are gone.
+// TestIgnoredKeysOfStandby: a process that does not lead keeps no state of pods that are gone.
 func TestIgnoredKeysOfStandby(t *testing.T) {
 	i := newIgnored(func(string) bool { return true }, func() bool { return false })
 	handler := i.handler()

@@ -60,7 +60,7 @@ func TestPodCycle(t *testing.T) {
 		wantPreBind   fwk.Code
 		wantBind      fwk.Code
 		wantWrites    []string
-		wantPhase     string // of the claim at the end
+		wantPhase     string // of the reservation at the end
 	}{
 		"both plugins make one choice and one PATCH": {
 			plugins: both, write: "PreBind", gpus: 2, wantBind: fwk.Skip,
@@ -193,7 +193,7 @@ func TestPodCycle(t *testing.T) {
 			}
 			check("Bind", b.fw.RunBindPlugins(ctx, state, assumed, info.Node().Name), tc.wantBind)
 			if tc.bindFails == nil && !tc.unreserve {
-				// The claim outlives it: nothing but a snapshot that shows the pod replaces it.
+				// The reservation outlives it: only a snapshot with the pod replaces it.
 				b.fw.RunPostBindPlugins(ctx, state, assumed, info.Node().Name)
 			}
 			if diff := cmp.Diff(before, assumed); diff != "" {

@@ -20,14 +20,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 )
 
-// TestMeteredPods: a tenant's pod that asks for devices gets the finalizer of metering before it is
-// bound, beside those it has, in the same write as its choice.
+// TestMeteredPods: a tenant's pod that requests devices gets the finalizer of metering before it is
+// bound, beside its others, in the same write as its allocation.
 func TestMeteredPods(t *testing.T) {
 	const metering, own = "pool.nvtopo.dev/metering", "batch.kubernetes.io/job-tracking"
 	for name, tc := range map[string]struct {
 		label      map[string]string // of the namespace
 		write      string
-		resource   v1.ResourceName // of which it asks for two
+		resource   v1.ResourceName // two of it are requested
 		noGraph    bool
 		finalizers []string
 
@@ -88,7 +88,7 @@ func TestMeteredPods(t *testing.T) {
 			e.client.ClearActions()
 			e.place(t, pod)
 			if tc.write == "Binding" {
-				// Skip: what is on the pod already is bound by DefaultBinder.
+				// Skip: a pod with a written allocation is bound by DefaultBinder.
 				if status := e.fw.RunBindPlugins(t.Context(), framework.NewCycleState(), pod, e.node.Name); !status.IsSuccess() && !status.IsSkip() {
 					t.Fatalf("Bind: %v", status)
 				}

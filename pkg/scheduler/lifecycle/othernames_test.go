@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestCheckPluginNames: a profile with plugin names that are not ours is told which are, and what to write.
+// TestCheckPluginNames: a profile with other projects' plugin names is refused with the replacement.
 func TestCheckPluginNames(t *testing.T) {
 	profile := func(lines ...string) string {
 		return "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: p\n" + strings.Join(lines, "\n")

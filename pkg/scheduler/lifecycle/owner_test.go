@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
 )
 
-// TestOwner: one plugin filters, reserves and writes for a pod, whatever order the profile runs them in.
+// TestOwner: one plugin filters, reserves and writes for a pod, in any order of plugins.
 func TestOwner(t *testing.T) {
 	both := []string{topology.Name, numa.Name}
 	required := map[string]string{podrequest.NUMAAffinityKey: "required"}

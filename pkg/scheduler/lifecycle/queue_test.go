@@ -35,7 +35,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
 )
 
-// wholeScheduler is kube-scheduler with our plugin over one DGX-1V node and a fake API server.
+// wholeScheduler is kube-scheduler with this plugin over one DGX-1V node and a fake API server.
 type wholeScheduler struct {
 	*testEnv
 	attempts *counter
@@ -78,11 +78,11 @@ func (w *wholeScheduler) waitSynced(t *testing.T) {
 	})
 }
 
-// newWholeSchedulerThrough has an API server before which something stands.
+// newWholeSchedulerThrough makes a scheduler whose API client is wrapped by through.
 func newWholeSchedulerThrough(t *testing.T, clk clock.WithTicker, through func(kubernetes.Interface) kubernetes.Interface) *wholeScheduler {
 	t.Helper()
 	metrics.Register()
-	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{})) // it has a lot to say
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{})) // it logs a lot
 	t.Cleanup(cancel)
 	obj, node := topologyOf(t)
 	w := &wholeScheduler{
@@ -124,7 +124,7 @@ func newWholeSchedulerThrough(t *testing.T, clk clock.WithTicker, through func(k
 	return w
 }
 
-// bindPod does what the API server does with a Binding.
+// bindPod carries out a Binding as the API server does.
 func (w *wholeScheduler) bindPod(action clienttesting.Action) (bool, runtime.Object, error) {
 	create, ok := action.(clienttesting.CreateAction)
 	if !ok || action.GetSubresource() != "binding" {
@@ -147,7 +147,7 @@ func (w *wholeScheduler) bindPod(action clienttesting.Action) (bool, runtime.Obj
 	return true, b, w.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), pod, b.Namespace)
 }
 
-// add makes a pod that evicts nobody.
+// add makes a pod that preempts no pods.
 func (w *wholeScheduler) add(t *testing.T, name string, gpus int, priority int32) {
 	t.Helper()
 	pod := schedtest.Pod(name).Scheduler("ours").Priority(priority).Created(time.Now()).CPU("2").Memory("1Gi").GPUs(gpus).
@@ -155,7 +155,7 @@ func (w *wholeScheduler) add(t *testing.T, name string, gpus int, priority int32
 	if err := w.client.Tracker().Add(pod); err != nil {
 		t.Fatal(err)
 	}
-	w.seen(t, name, func(*v1.Pod) bool { return true }) // the fake's watches have little room
+	w.seen(t, name, func(*v1.Pod) bool { return true }) // the fake's watches have small buffers
 }
 
 func (w *wholeScheduler) bound(t *testing.T) (names []string) {
@@ -172,7 +172,7 @@ func (w *wholeScheduler) bound(t *testing.T) (names []string) {
 	return names
 }
 
-// await waits until so many pods are bound.
+// await waits until n pods are bound.
 func (w *wholeScheduler) await(t *testing.T, n int) []string {
 	t.Helper()
 	var names []string
@@ -183,11 +183,11 @@ func (w *wholeScheduler) await(t *testing.T, n int) []string {
 	return names
 }
 
-// TestQueueingHints: the queue lets the pods through that a release helps. It plays releases on the
-// real scheduling queue, whose own hints would have every waiting pod tried for each of them.
+// TestQueueingHints: the queue releases the pods that a release helps. Pods end on the real scheduling
+// queue, whose own hints would have every waiting pod tried for each of them.
 func TestQueueingHints(t *testing.T) {
 	const waiting, releases = 100, 5
-	// Nobody has waited so long that he is tried for that alone.
+	// No pod has waited so long that it is tried for that alone.
 	w := newWholeScheduler(t, standing{now: time.Now()})
 	for i := range 8 {
 		w.add(t, fmt.Sprintf("running-%d", i), 1, 0)
@@ -213,7 +213,7 @@ func TestQueueingHints(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := w.await(t, 8)
-		if n := len(slices.DeleteFunc(now, func(name string) bool { return !strings.HasPrefix(name, "urgent") })); n < i { // one may go to a pod that is just having its turn
+		if n := len(slices.DeleteFunc(now, func(name string) bool { return !strings.HasPrefix(name, "urgent") })); n < i { // one may go to a pod whose cycle is running
 			t.Errorf("after %d releases %d of the important pods run: %v", i+1, n, now)
 		}
 	}

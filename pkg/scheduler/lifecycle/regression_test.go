@@ -32,7 +32,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/nodestate/reservations"
 )
 
-// TestHintPrecision: hints miss nothing that frees and wake nobody for nothing.
+// TestHintPrecision: hints miss no event that frees capacity, and wake no pod without one.
 func TestHintPrecision(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name)
 	waiting := b.pod("waiting", 8, nil)
@@ -72,7 +72,7 @@ func TestHintPrecision(t *testing.T) {
 	}
 }
 
-// TestPatchReplacement: the patch takes away what an earlier attempt wrote.
+// TestPatchReplacement: the patch removes the annotations of an earlier attempt.
 func TestPatchReplacement(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name) // which chooses no CPUs
 	b.place(t, b.pod("p", 2, map[string]string{allocation.CPUSetKey: "0-3", "example.com/own": "kept"}))
@@ -88,9 +88,9 @@ func TestPatchReplacement(t *testing.T) {
 	}
 }
 
-// A pod of policy none whose first attempt failed after its PATCH, and that is then
-// placed by count, was bound with the first attempt's choice: of GPUs that somebody
-// else may have been given since.
+// TestCountedPodEarlierChoice: a pod of policy none whose first attempt failed after its PATCH, and that
+// is then placed by count, was bound with the first attempt's allocation: GPUs that another pod may have
+// got since.
 func TestCountedPodEarlierChoice(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plugins []string
@@ -135,7 +135,7 @@ func TestCountedPodEarlierChoice(t *testing.T) {
 	}
 }
 
-// An API server lets nobody change the node name of a pod but by a Binding.
+// TestPatchAfterLateBinding: the node name of a pod can only be set by a Binding.
 func TestPatchAfterLateBinding(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name)
 	pod := b.pod("p", 2, nil)
@@ -173,9 +173,9 @@ func TestPatchAfterLateBinding(t *testing.T) {
 	}
 }
 
-// A pod that ended in its scheduling cycle, before its devices were chosen, was bound
-// all the same, which the API server allows. No event of a bound pod followed, and none
-// of its end: it had been told of before. The claim stayed for ever.
+// TestEndedPodInCycle: a pod that ended in its scheduling cycle, before its devices were chosen, is not
+// bound. It was, which the API server allows. No event of a bound pod followed, and none of its end,
+// which had come before. The reservation stayed for ever.
 func TestEndedPodInCycle(t *testing.T) {
 	for name, gpus := range map[string]int{"with GPUs": 2, "without": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -208,8 +208,8 @@ func TestEndedPodInCycle(t *testing.T) {
 	}
 }
 
-// The scheduler's informer handlers and ours have no order: the end of the pod may be
-// heard of after its devices were chosen, and before it is bound.
+// TestEndedPodBinding: the event of a pod's end may come after its devices were chosen, and before it is
+// bound, because the informer handlers of the scheduler and of the plugin have no order.
 func TestEndedPodBinding(t *testing.T) {
 	for _, write := range []string{"PreBind", "Binding"} {
 		t.Run(write, func(t *testing.T) {
@@ -242,9 +242,9 @@ func TestEndedPodBinding(t *testing.T) {
 	}
 }
 
-// TestDeletedPodLateWrite: nothing is written of a pod that was deleted after its devices were chosen, though its
-// write waits for longer than it is known of others that they are gone. The API server would bind a pod that has
-// ended.
+// TestDeletedPodLateWrite: nothing is written for a pod that was deleted after its devices were chosen,
+// though its write waits for longer than the end of other pods is remembered. The API server would bind a
+// pod that has ended.
 func TestDeletedPodLateWrite(t *testing.T) {
 	for _, write := range []string{"PreBind", "Binding"} {
 		t.Run(write, func(t *testing.T) {
@@ -279,10 +279,10 @@ func TestDeletedPodLateWrite(t *testing.T) {
 	}
 }
 
-// silent is an API server that takes writes of pods and never answers.
+// silent is an API server that accepts writes of pods and never answers.
 type silent struct{ kubernetes.Interface }
 
-// IsWatchListSemanticsUnSupported says what the fake client says, for informers.
+// IsWatchListSemanticsUnSupported returns true like the fake client, for informers.
 func (silent) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (s silent) CoreV1() corev1client.CoreV1Interface { return silentCore{s.Interface.CoreV1()} }
@@ -305,8 +305,8 @@ func (silentPods) Patch(ctx context.Context, _ string, _ types.PatchType, _ []by
 	return nil, ctx.Err()
 }
 
-// A claim was binding for as long as the request was under way, and no client of
-// kube-scheduler's ends one by itself.
+// TestUnansweredWrite: a write without an answer ends. A reservation was binding for as long as the
+// request was in flight, and no client of kube-scheduler's ends one by itself.
 func TestUnansweredWrite(t *testing.T) {
 	for _, write := range []string{"PreBind", "Binding"} {
 		t.Run(write, func(t *testing.T) {

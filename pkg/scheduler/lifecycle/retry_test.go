@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 )
 
-// phases are those of all claims.
+// phases returns the phases of all reservations.
 func (e *testEnv) phases(t *testing.T) (out []string) {
 	t.Helper()
 	for _, c := range e.state(t).Allocations.Dump() {
@@ -28,8 +28,9 @@ func (e *testEnv) phases(t *testing.T) (out []string) {
 	return out
 }
 
-// An attempt that failed between the PATCH and the Binding, since another plugin's PreBind
-// did, kept its GPUs for 65 s although nothing of it could come late any more.
+// TestFailureBeforeBinding: an attempt that fails between the PATCH and the Binding frees its GPUs. If
+// another plugin's PreBind failed, they were kept for 65 s although none of its writes could come late
+// any more.
 func TestFailureBeforeBinding(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first error // answer to the PATCH, which is sent again then
@@ -64,7 +65,7 @@ func TestFailureBeforeBinding(t *testing.T) {
 	}
 }
 
-// The Binding is DefaultBinder's in mode PreBind, and nobody tells us what it heard.
+// TestRetryChoice: in mode PreBind the Binding is DefaultBinder's, and its answer is not known here.
 func TestRetryChoice(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	pod := b.pod("p", 2, nil)
@@ -95,8 +96,8 @@ func TestRetryChoice(t *testing.T) {
 	}
 }
 
-// The choice of an attempt that left no claim is on the pod all the same, which the
-// informer may not have brought yet.
+// TestCountedPodDroppedChoice: the allocation of an attempt without a reservation may be on the pod,
+// though the informer does not show it yet.
 func TestCountedPodDroppedChoice(t *testing.T) {
 	b := newTestEnv(t, "PreBind", topology.Name, numa.Name)
 	pod := b.pod("p", 2, map[string]string{podrequest.TopologyPolicyKey: "none"})

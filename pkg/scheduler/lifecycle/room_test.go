@@ -33,7 +33,7 @@ type slow struct {
 	now, most, all int // guarded by mu
 }
 
-// sent returns how many writes there have been, and how many at a time.
+// sent returns the number of writes, and the greatest number at a time.
 func (s *slow) sent() (all, most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ type slowClient struct {
 	server *slow
 }
 
-// IsWatchListSemanticsUnSupported says what the fake client says, for informers.
+// IsWatchListSemanticsUnSupported returns true like the fake client, for informers.
 func (slowClient) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (c slowClient) CoreV1() corev1client.CoreV1Interface {
@@ -93,7 +93,7 @@ func (p slowPods) Patch(ctx context.Context, _ string, _ types.PatchType, _ []by
 	return &v1.Pod{}, p.server.write(ctx, p.server.patch)
 }
 
-// gang holds every pod at Permit.
+// gang is a plugin that holds every pod at Permit.
 type gang struct{}
 
 func (gang) Name() string { return "Gang" }
@@ -111,7 +111,7 @@ func (b *lastBinder) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, _ 
 	return fwk.AsStatus(b.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &v1.Binding{}, metav1.CreateOptions{}))
 }
 
-// newSlowTestEnv is a profile of both plugins before such an API server.
+// newSlowTestEnv is a profile of both plugins with a slow API server.
 func newSlowTestEnv(tb testing.TB, server *slow, set setting) *testEnv {
 	tb.Helper()
 	binder := &lastBinder{}
@@ -123,7 +123,7 @@ func newSlowTestEnv(tb testing.TB, server *slow, set setting) *testEnv {
 	return newTestEnvOf(tb, set, topology.Name, numa.Name)
 }
 
-// small makes a pod of which a node takes a thousand: it has a choice of NUMA nodes.
+// small makes a pod of which a node takes a thousand: it has a NUMA policy.
 func small(name string) *v1.Pod {
 	return schedtest.Pod(name).Annotation(podrequest.NUMAAffinityKey, "preferred").CPU("20m").Memory("1Mi").Obj()
 }
@@ -144,8 +144,8 @@ func (e *testEnv) reserve(tb testing.TB, state fwk.CycleState, pod *v1.Pod) {
 	}
 }
 
-// finish is the scheduler's binding cycle. Whether it announces what it is going to
-// write is a feature gate of kube-scheduler.
+// finish is the scheduler's binding cycle. A feature gate of kube-scheduler decides whether it announces
+// its writes.
 func (e *testEnv) finish(ctx context.Context, state fwk.CycleState, pod *v1.Pod, announces bool) *fwk.Status {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,8 +169,8 @@ func (e *testEnv) finish(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return nil
 }
 
-// TestGangWriteLimit: a gang is written a few at a time. It lets a thousand pods go at once. Each
-// used to begin its PATCH or Binding at once: the API server refuses what is too much for it, and
+// TestGangWriteLimit: a gang is written a few pods at a time. A thousand pods are released at once.
+// Before, each began its PATCH or Binding at once: the API server refuses requests beyond its limit, and
 // each refused pod is tried again.
 func TestGangWriteLimit(t *testing.T) {
 	const pods, most = 1000, 64
@@ -222,7 +222,7 @@ func TestGangWriteLimit(t *testing.T) {
 	}
 }
 
-// fill takes the whole room for writes, and returns what gives it back.
+// fill takes all slots for writes, and returns the function that frees them.
 func (e *testEnv) fill(tb testing.TB) (empty func()) {
 	tb.Helper()
 	var ends []func()
@@ -240,8 +240,8 @@ func (e *testEnv) fill(tb testing.TB) (empty func()) {
 	}
 }
 
-// TestChangesBeforeWrite has the world change between the end of the
-// scheduling cycle and the write.
+// TestChangesBeforeWrite changes the pod's conditions between the end of the scheduling cycle and the
+// write.
 func TestChangesBeforeWrite(t *testing.T) {
 	tests := map[string]func(t *testing.T, b *testEnv, pod *v1.Pod, cancel func()){
 		"the scheduler": func(_ *testing.T, _ *testEnv, _ *v1.Pod, cancel func()) { cancel() },
@@ -285,8 +285,8 @@ func TestChangesBeforeWrite(t *testing.T) {
 	}
 }
 
-// TestTurnEnd: a turn ends. It has the attempts of more pods than may be written at a time fail, or
-// get no answer: the next pod must have its turn all the same.
+// TestTurnEnd: a turn ends. The attempts of more pods than may be written at a time fail, or get no
+// answer: the next pod must be written all the same.
 func TestTurnEnd(t *testing.T) {
 	const pods = 100
 	tests := map[string]struct {

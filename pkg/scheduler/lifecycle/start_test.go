@@ -21,13 +21,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/lifecycle"
 )
 
-// late is an API server that lists Leases only when it is told to.
+// late is an API server whose list of Leases the test delays.
 type late struct {
 	kubernetes.Interface
 	lists chan struct{}
 }
 
-// IsWatchListSemanticsUnSupported says what the fake client says, for informers.
+// IsWatchListSemanticsUnSupported returns true like the fake client, for informers.
 func (late) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (l late) CoordinationV1() coordinationv1client.CoordinationV1Interface {
@@ -65,8 +65,8 @@ func newLate(t *testing.T) (w *wholeScheduler, comes func()) {
 	return w, func() { close(lists) }
 }
 
-// TestPodsBeforeLists: pods are not tried before the lists are in. It starts the scheduler with
-// pods waiting. Each used to be tried, and refused in writing, once before it could be placed.
+// TestPodsBeforeLists: pods are not tried before the lists are in. The scheduler starts with pods
+// waiting. Before, each was tried, and refused in writing, once before it could be placed.
 func TestPodsBeforeLists(t *testing.T) {
 	const pods = 8
 	w, comes := newLate(t)
@@ -82,13 +82,13 @@ func TestPodsBeforeLists(t *testing.T) {
 			told++
 		}
 	}
-	// Whose cycle had begun before the lists came is refused: its snapshot is as old.
+	// A pod whose cycle had begun before the lists came is refused: its snapshot is as old.
 	if told > 1 {
 		t.Errorf("%d pods were told to wait, want one at most", told)
 	}
 }
 
-// TestListWaitNotice: a wait for the lists is not mute. It has the list never come.
+// TestListWaitNotice: a wait for the lists is reported. The list never comes.
 func TestListWaitNotice(t *testing.T) {
 	w, _ := newLate(t)
 	for i := range 3 {

@@ -22,7 +22,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 )
 
-// waits makes a pod of the first profile and lets the informer see it.
+// waits makes a pod of the first profile and delivers it to the informer.
 func (e *testEnv) waits(tb testing.TB, name string, gpus int, priority int32) *v1.Pod {
 	tb.Helper()
 	pod := schedtest.Pod(name).Scheduler(e.fw.ProfileName()).Priority(priority).CPU("2").Memory("1Gi").GPUs(gpus).Obj()
@@ -33,7 +33,7 @@ func (e *testEnv) waits(tb testing.TB, name string, gpus int, priority int32) *v
 	return pod
 }
 
-// seen waits until the informer has a pod of which something is so.
+// seen waits until the informer has a pod for which so is true.
 func (e *testEnv) seen(tb testing.TB, name string, so func(*v1.Pod) bool) {
 	tb.Helper()
 	testkit.Soon(tb, "the informer sees what became of pod "+name, func() bool {
@@ -42,7 +42,7 @@ func (e *testEnv) seen(tb testing.TB, name string, so func(*v1.Pod) bool) {
 	})
 }
 
-// refuse takes a pod through a cycle in which no node takes it.
+// refuse takes a pod through a cycle in which it fits no node.
 func (e *testEnv) refuse(tb testing.TB, pod *v1.Pod) {
 	tb.Helper()
 	ctx, state := tb.Context(), framework.NewCycleState()
@@ -56,7 +56,7 @@ func (e *testEnv) refuse(tb testing.TB, pod *v1.Pod) {
 	_, _ = e.fw.RunPostFilterPlugins(ctx, state, pod, framework.NewNodeToStatus(map[string]*fwk.Status{e.node.Name: status}, nil))
 }
 
-// standing is a clock on which it is always the same time. Its timers run.
+// standing is a clock whose time never changes. Its timers run.
 type standing struct {
 	clock.RealClock
 	now time.Time
@@ -67,7 +67,7 @@ func (c standing) Since(t time.Time) time.Duration { return c.now.Sub(t) }
 
 // TestReleaseBacklog: a release does not wake the backlog.
 func TestReleaseBacklog(t *testing.T) {
-	// Nobody has waited so long that he is tried for that alone.
+	// No pod has waited so long that it is tried for that alone.
 	b := newTestEnvOf(t, setting{write: "Binding", clock: standing{now: time.Now()}}, topology.Name)
 	b.client.Tracker().Add(b.node)
 	var running []*v1.Pod
@@ -113,7 +113,7 @@ func (e *testEnv) bindAs(tb testing.TB, pod *v1.Pod) *v1.Pod {
 	return bound
 }
 
-// settled waits until nobody has been woken for a while.
+// settled waits until no pod has been woken for a while.
 func (e *testEnv) settled(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 3*time.Minute)
@@ -130,7 +130,7 @@ func (e *testEnv) settled(tb testing.TB) {
 	}
 }
 
-// TestUnrelatedWait: a pod that waits for nothing of ours is tried.
+// TestUnrelatedWait: a pod that only waits for other plugins is tried.
 func TestUnrelatedWait(t *testing.T) {
 	b := newTestEnv(t, "Binding", topology.Name)
 	b.client.Tracker().Add(b.node)

@@ -44,14 +44,14 @@ func check(ctx context.Context, text string) (*schedulerconfig.Report, error) {
 
 const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
-// withArgs is a profile with one of our plugins, and its arguments.
+// withArgs returns a profile with one of these plugins, and its arguments.
 func withArgs(plugin, args string) string {
 	return head + "profiles:\n- schedulerName: p\n  plugins: {multiPoint: {enabled: [{name: " + plugin + ", weight: 25}]}, postFilter: {enabled: [{name: " + plugin + "}]}}\n" +
 		"  pluginConfig:\n  - {name: NodeResourcesFit}\n  - name: " + plugin + "\n    args: " + args + "\n"
 }
 
-// TestFaults: a configuration with which the scheduler would not start is refused with its file, the path of the
-// field and what was expected, in one line.
+// TestFaults: a configuration with which the scheduler would not start is refused with its file, the path
+// of the field and the expected value, in one line.
 func TestFaults(t *testing.T) {
 	const two = "profiles:\n- schedulerName: p\n  plugins: %\n- schedulerName: q\n"
 	for name, tc := range map[string]struct{ text, want string }{
@@ -134,8 +134,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestReport: what is said of a configuration that is right has the plugins, weights and arguments with their defaults,
-// and what has no effect.
+// TestReport: the report of a valid configuration has the plugins, weights and arguments with their
+// defaults, and the settings without effect.
 func TestReport(t *testing.T) {
 	text := withArgs("TopologyAware", "{bandwidthWeight: 0.5}") + "  - {name: Tetris, args: {a: 1}}\n"
 	r, err := check(t.Context(), text)
@@ -157,7 +157,7 @@ c.yaml: nvtopo-scheduler would start with this configuration
 	}
 }
 
-// TestShipped: the configurations that are shipped are right, and so is one that says nothing.
+// TestShipped: the shipped configurations are valid, and so is an empty one.
 func TestShipped(t *testing.T) {
 	texts := map[string]string{"nothing": head}
 	for _, path := range []string{

@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/whatif/engine"
 )
 
-// BenchmarkAnswer asks about one pod on nodes with four pods each, the reading of the snapshot
-// included.
+// BenchmarkAnswer answers for one pod on nodes with four pods each, including the reading of the
+// snapshot.
 func BenchmarkAnswer(b *testing.B) {
 	for _, nodes := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {

@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/whatif/memoryapi"
 )
 
-// TestUntriedPod: a pod that was not tried is undecided. That nothing is written is no proof that a
-// pod waits.
+// TestUntriedPod: a pod that was not tried is undecided. The absence of writes is no proof that a pod
+// waits.
 func TestUntriedPod(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change      func(*v1.Pod)

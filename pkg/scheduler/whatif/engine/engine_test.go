@@ -45,7 +45,7 @@ func plugins(shared *lifecycle.Shared) frameworkruntime.Registry {
 	}
 }
 
-// snapshotOf is a cluster of so many DGX V100 under the shipped configuration. Pods are on it.
+// snapshotOf returns a cluster of nodes DGX V100 with these pods, under the shipped configuration.
 func snapshotOf(tb testing.TB, nodes int, pods ...*v1.Pod) *whatif.Snapshot {
 	tb.Helper()
 	config, err := os.ReadFile("../../../../manifests/scheduler/scheduler-config-binding.yaml")
@@ -89,14 +89,14 @@ func snapshotOf(tb testing.TB, nodes int, pods ...*v1.Pod) *whatif.Snapshot {
 	return s
 }
 
-// asks starts a pod that somebody asks about, which no API server has seen.
+// asks starts a pod of a question, which no API server has seen.
 func asks(name string, gpus int) *schedtest.PodWrapper {
 	return schedtest.Pod(name).UID("").Scheduler("topology-aware-scheduler").CPU("2").Memory("1Gi").GPUs(gpus)
 }
 
-// running is a pod on a node, whose GPUs nobody chose.
+// running returns a pod on a node, without a choice of GPUs.
 func running(name, node string, gpus int) *v1.Pod {
-	uid := fmt.Sprintf("%x", sha256.Sum256([]byte(name))) // which does not tell the name
+	uid := fmt.Sprintf("%x", sha256.Sum256([]byte(name))) // which does not contain the name
 	return asks(name, gpus).UID(uid).Node(node).Phase(v1.PodRunning).ResourceVersion("1").Obj()
 }
 
@@ -175,7 +175,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestWhy: of pods that are placed it is said why, as things were when each was.
+// TestWhy: placed pods are explained, each by the state when it was placed.
 func TestWhy(t *testing.T) {
 	const byPlan = "by the plan of gang default/g: gang default/g: 16 × Tesla-V100-SXM2-32GB in rack-0, 45.2 ms"
 	full := []*v1.Pod{running("r0", "node-0000", 8), running("r1", "node-0001", 8)}
@@ -206,7 +206,7 @@ func TestWhy(t *testing.T) {
 			for i := range a.Pods {
 				got = append(got, said(a.Pods[i].Why))
 			}
-			slices.Sort(got) // which of several is first the scheduler decides
+			slices.Sort(got) // the scheduler decides which of several is first
 			slices.Sort(tc.want)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("why (-want +got):\n%s", diff)

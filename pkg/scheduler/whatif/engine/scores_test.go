@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/inspect/whatif"
 )
 
-// TestScoreSize: scores do not grow with the cluster. Equal nodes are counted, and a few of them
-// named.
+// TestScoreSize: the size of scores does not grow with the cluster. Equal nodes are counted, and a few of
+// them named.
 func TestScoreSize(t *testing.T) {
 	for name, tc := range map[string]struct{ best, others, wantNamed int }{
 		"no node":                 {0, 0, 0},

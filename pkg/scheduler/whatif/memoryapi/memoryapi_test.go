@@ -20,7 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/inspect/whatif"
 )
 
-// waiting is a pod that waits.
+// waiting returns a pod without a node.
 func waiting(name string) *testobj.PodWrapper {
 	return testobj.Pod(name).Namespace("a").UID(name + "-uid").Phase(v1.PodPending)
 }
@@ -86,7 +86,7 @@ func TestClientReads(t *testing.T) {
 	}
 }
 
-// TestInformerUpdates: an informer sees what changes: what a scheduler writes comes back by its
+// TestInformerUpdates: an informer gets all changes: the writes of a scheduler come back through its
 // watches.
 func TestInformerUpdates(t *testing.T) {
 	store, client := newClient(t)
