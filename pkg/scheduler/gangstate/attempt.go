@@ -143,7 +143,6 @@ func (a *attempt) begun(uid types.UID) bool {
 // answer is the result of a member's Permit.
 type answer uint8
 
-// The answers.
 const (
 	refuse answer = iota
 	wait

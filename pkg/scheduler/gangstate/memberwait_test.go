@@ -45,7 +45,7 @@ func TestMemberWait(t *testing.T) {
 			if !g.Hold(&turn, first, nil) {
 				t.Fatalf("the gang is not held: %s", turn.Why)
 			}
-			// kube-scheduler ends the wait only after the attempt, and it does so after 15 minutes at the latest.
+			// kube-scheduler ends the wait only after the attempt, and after 15 minutes at the latest.
 			if wait, ok := g.Permit(first.UID); !ok || wait <= tc.want || wait > 15*time.Minute {
 				t.Errorf("the first member may wait at Permit: %t, for %v, want for longer than %v and no longer than 15m", ok, wait, tc.want)
 			}

@@ -136,7 +136,7 @@ func (p *Planner) planOn(q *Question, nodes []string) (*Answer, error) {
 	return p.Plan(q)
 }
 
-// members are those of a shape on a node.
+// members is a number of gang members of one shape, planned on a node.
 type members struct {
 	shape *shape
 	count int

@@ -134,8 +134,8 @@ func (s *stepper) close(x *gang, done bool) {
 	case x.attempt.why.failed && x.waits == nil:
 		pause := x.pause()
 		if x.attempt.why.late {
-			// Its places were held for so long in vain. A member that never comes must not keep them from others
-			// most of the time.
+			// Its places were held for so long in vain. A member that never comes must not keep
+			// them from others most of the time.
 			pause = max(pause, latePause*Timeout(len(x.attempt.members)), min(latePause*x.attempt.limit, maxAttempt))
 		}
 		x.waits = &Wait{Why: "gang: " + x.attempt.why.text, Until: s.clock.Now().Add(pause)}

@@ -22,7 +22,7 @@ type supplies struct {
 	used  uint64     // the last plan that used it
 }
 
-// supplied is valid while the stamp is the same.
+// supplied is the remembered free capacity of one node; it is valid while the stamp is the same.
 type supplied struct {
 	known  bool
 	stamp  nodestate.Stamp

@@ -39,8 +39,8 @@ func newIndex(clk clock.PassiveClock, cells *cells, views *fabricview.Views, str
 		func() *fabric.Tree { return views.Current().Tree }, stride)
 }
 
-// Spares returns, by node, how many whole machines with that resource its part of the fabric has spare.
-// It decides between nodes that are otherwise equal: the least is best, and a node that is missing has 0.
+// Spares returns, by node, the whole machines with that resource in the node's part of the fabric. It
+// decides between nodes that are otherwise equal: the least is best, and a node that is missing has 0.
 // Call it in PreScore: Score runs once per node and must not wait for a lock.
 func (p *PreSelector) Spares(resource string, nodes []fwk.NodeInfo) map[string]nodeindex.Spare {
 	if !p.fabric.Current().HasLevels() {
@@ -81,8 +81,8 @@ func (p *PreSelector) HasBoth() bool { return p.index.HasBoth() }
 // the choice of devices within a node need not be rated.
 func (p *PreSelector) TakesWholeNodes(r *podrequest.Request) bool { return p.index.TakesWholeNodes(r) }
 
-// RetryOnAllNodes makes the pod's next cycle consider all nodes, and activates the pod. This activation
-// takes effect only if the pod is back in the queue late.
+// RetryOnAllNodes makes the pod's next cycle consider all nodes, and activates the pod, in case it gets
+// back to the queue only after candidates.Retries activates it.
 func (p *PreSelector) RetryOnAllNodes(logger klog.Logger, pod *v1.Pod, h fwk.Handle) {
 	p.retries.Add(pod)
 	h.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
