@@ -290,7 +290,7 @@ func listed(t *v1alpha1.NodeGPUTopology, gpu string) bool {
 	return slices.ContainsFunc(t.Spec.GPUs, func(g v1alpha1.GPU) bool { return g.ID == gpu })
 }
 
-// warn writes the new troubles. It returns all that the pod has been told, and the GPUs
+// warn writes the new troubles. It returns all that were reported on the pod, and the GPUs
 // that have troubles; "" means the links.
 func (w *hardware) warn(
 	ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, now []trouble, before map[key]trouble,

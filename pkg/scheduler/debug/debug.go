@@ -86,7 +86,7 @@ type Diagnoser interface {
 	Diagnose(name string) *diagnosis.State
 }
 
-// Handler answers GET requests for nodestate.DiagnosisPath with the Diagnosis of a process by that name.
+// Handler answers GET requests for diagnosis.Path with the state of a process by that name.
 // One is made at a time.
 func Handler(of Diagnoser, name string) *http.ServeMux {
 	var mu sync.Mutex
