@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Affinity is where a set of GPUs sits in the machine.
+// Affinity is the position of a set of GPUs in the machine: NUMA nodes, nearest CPUs and distance.
 type Affinity struct {
 	NUMANodes []int  // known nodes, ascending
 	Unknown   Mask   // GPUs whose node is not known
@@ -16,8 +16,8 @@ type Affinity struct {
 	Distance  int    // greatest NUMA distance between two of its GPUs; LocalDistance on one node
 }
 
-// Affinity returns the NUMA affinity of a set. A GPU's CPUs are those of its
-// NUMA node, and where that is not known or has none, those its driver names.
+// Affinity returns the NUMA affinity of a set. A GPU's CPUs are those of its NUMA node; if the node is
+// not known or has no CPUs, those that its driver reports.
 func (g *Graph) Affinity(set Mask) Affinity {
 	a := Affinity{Distance: LocalDistance}
 	set &= FullMask(g.Len())
@@ -52,11 +52,10 @@ func (g *Graph) numaNode(id int) *NUMANode {
 	return &g.NUMANodes[i]
 }
 
-// NearestCPUs takes n of the free CPUs for GPUs on the given NUMA nodes: from
-// those nodes in ascending order, then from the others by their distance to the
-// nearest of them, last from CPUs of no listed node. On a node whole cores come
-// before hyper-threads of cores that are partly taken, and those before a core
-// is split. It returns nil when fewer than n are free.
+// NearestCPUs takes n of the free CPUs for GPUs on the given NUMA nodes: from those nodes in ascending
+// order, then from the others by their distance to the nearest of them, last from CPUs of no listed node.
+// On a node, whole free cores come first, then hyper-threads of partly taken cores, and then a core is
+// split. It returns nil when fewer than n are free.
 func (g *Graph) NearestCPUs(nodes []int, free CPUSet, n int) CPUSet {
 	if n <= 0 || len(free) < n {
 		return nil
@@ -64,7 +63,7 @@ func (g *Graph) NearestCPUs(nodes []int, free CPUSet, n int) CPUSet {
 	return NewCPUSet(g.nearest(make(CPUSet, 0, n), nodes, free, newCPUBits(free), n)...)
 }
 
-// nearest appends n of the CPUs that are left of free, see NearestCPUs.
+// nearest appends n CPUs of left, a subset of free, in the order of NearestCPUs.
 func (g *Graph) nearest(out CPUSet, nodes []int, free CPUSet, left cpuBits, n int) CPUSet {
 	type ranked struct {
 		distance int
@@ -75,7 +74,7 @@ func (g *Graph) nearest(out CPUSet, nodes []int, free CPUSet, left cpuBits, n in
 		node := &g.NUMANodes[i]
 		r := ranked{math.MaxInt, node}
 		for _, id := range nodes {
-			d := -1 // a node of the set, even where a SLIT row is odd
+			d := -1 // a node of the set, even if its SLIT row is irregular
 			if id != node.ID {
 				d = g.NUMADistance(id, node.ID)
 			}
@@ -102,10 +101,9 @@ func (g *Graph) nearest(out CPUSet, nodes []int, free CPUSet, left cpuBits, n in
 	return out
 }
 
-// SpreadCPUs takes n of the free CPUs in equal parts nearest to each of the NUMA
-// nodes, in their order, so that every GPU of a set has some beside it; the later
-// nodes get the ones that are over. Without a node any will do. It returns nil when
-// fewer than n are free.
+// SpreadCPUs takes n of the free CPUs in equal parts nearest to each of the NUMA nodes, in their order,
+// so that every GPU of a set has some beside it; the remainder goes to the later nodes. Without nodes it
+// takes any CPUs. It returns nil when fewer than n are free.
 func (g *Graph) SpreadCPUs(nodes []int, free CPUSet, n int) CPUSet {
 	if n <= 0 || len(free) < n {
 		return nil
@@ -130,7 +128,7 @@ func (g *Graph) SpreadCPUs(nodes []int, free CPUSet, n int) CPUSet {
 	return out
 }
 
-// takeCPUs appends up to n free CPUs of one node, see NearestCPUs.
+// takeCPUs appends up to n free CPUs of one node in the order of NearestCPUs.
 func takeCPUs(out, cpus CPUSet, siblings []CPUSet, free cpuBits, n int) CPUSet {
 	n += len(out)
 	var partly, split []CPUSet
@@ -158,8 +156,8 @@ func takeCPUs(out, cpus CPUSet, siblings []CPUSet, free cpuBits, n int) CPUSet {
 	return out
 }
 
-// coresOf returns the cores of a node in the order of their first CPU. A CPU
-// without known siblings is a core of its own.
+// coresOf returns the cores of a node in the order of their first CPU. A CPU without known siblings is a
+// core of its own.
 func coresOf(cpus CPUSet, siblings []CPUSet) []CPUSet {
 	known := 0
 	for _, core := range siblings {

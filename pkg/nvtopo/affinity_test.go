@@ -141,8 +141,8 @@ func TestNearestCPUsWithoutSiblings(t *testing.T) {
 	}
 }
 
-// TestSpreadCPUsParts: SpreadCPUs takes one part after the other. It compares with one node's part
-// at a time, of what the parts before have left.
+// TestSpreadCPUsParts: SpreadCPUs takes one part after the other. It compares with one node's part at a
+// time, of the CPUs that the parts before have left.
 func TestSpreadCPUsParts(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(14, 4))

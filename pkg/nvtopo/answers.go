@@ -7,13 +7,12 @@ import (
 	"slices"
 )
 
-// answers is a complete answer table: sets[k<<n|free] is the set to take, 0
-// where there is none.
+// answers is a complete answer table: sets[k<<n|free] is the best set of k GPUs of free, 0 if no set
+// passes.
 type answers struct{ sets []uint16 }
 
-// answerBuilder fills an answer table. A subset s of a free set f competes with
-// one 64-bit number: the rank of the residual it leaves, then its place within
-// its tier, then s itself.
+// answerBuilder fills an answer table. A subset s of a free set f is compared by one 64-bit number: the
+// rank of the residual it leaves, then its place within its tier, then s itself.
 type answerBuilder struct {
 	c    *classTables
 	sets []uint16
@@ -21,8 +20,8 @@ type answerBuilder struct {
 	ties []uint32 // (excluded - order) << 16 | set; 0 for a set that does not pass
 }
 
-// buildAnswers walks all subsets of all free sets: O(3^n), about 43 million
-// steps for 16 GPUs. It returns nil when done is closed first.
+// buildAnswers builds the answer table of a filter by a walk over all subsets of all free sets: O(3^n),
+// about 43 million steps for 16 GPUs. It returns nil when done is closed first.
 func (c *classTables) buildAnswers(done <-chan struct{}, f filter) *answers {
 	b := answerBuilder{c: c, sets: make([]uint16, (c.n+1)<<c.n), left: ranks(c.residual), ties: make([]uint32, 1<<c.n)}
 	for s := 1; s < len(b.ties); s++ {
@@ -31,7 +30,7 @@ func (c *classTables) buildAnswers(done <-chan struct{}, f filter) *answers {
 		}
 	}
 	for free := 1; free < 1<<c.n; free++ {
-		// Often enough to stop within a millisecond, seldom enough to cost nothing.
+		// Often enough to stop within a millisecond, rarely enough to cost nothing.
 		if free&0xff == 0 && closed(done) {
 			return nil
 		}
@@ -49,7 +48,7 @@ func closed(done <-chan struct{}) bool {
 	}
 }
 
-// ranks numbers the distinct values in ascending order. 2^16 of them fit.
+// ranks returns the rank of each value among the distinct values in ascending order. 2^16 of them fit.
 func ranks(values []int64) []uint16 {
 	sorted := slices.Clone(values)
 	slices.Sort(sorted)
@@ -62,9 +61,8 @@ func ranks(values []int64) []uint16 {
 	return out
 }
 
-// fill computes the answers of one free set for all k. The best tier is known
-// from the sets with one GPU less, whose answers are in it; what is left is to
-// compare residuals and ties in that tier.
+// fill computes the answers of one free set for all k. The best tier is known from the sets with one GPU
+// less, whose answers are in it; only residuals and ties in that tier remain to be compared.
 func (b *answerBuilder) fill(free uint16) {
 	c := b.c
 	var floor [32]uint32 // by k: the least tie that is still in the tier

@@ -8,19 +8,20 @@ import (
 	"strings"
 )
 
-// kB/s in one GB/s; GB = 10^9 bytes.
+// kBpsPerGBps is the kB/s in one GB/s; GB = 10^9 bytes.
 const kBpsPerGBps = 1_000_000
 
-// GBps converts kB/s to GB/s for people to read.
+// GBps converts kB/s to GB/s for printing.
 func GBps(kBps int64) float64 { return float64(kBps) / kBpsPerGBps }
 
-// FormatGBps writes kB/s as GB/s, with no more digits than there are: "25", "12.5".
+// FormatGBps formats kB/s as GB/s with the fewest digits that are exact: "25", "12.5".
 func FormatGBps(kBps int64) string { return FormatDecimal(GBps(kBps)) }
 
-// FormatDecimal writes a number with no more digits than it has, and without an exponent.
+// FormatDecimal formats a number with the fewest digits that are exact and without an exponent.
 func FormatDecimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// FormatMillis writes a time with three digits, and whole milliseconds above: "3.5 ms", "12346 ms".
+// FormatMillis formats milliseconds with three significant digits, and from 100 on as whole milliseconds:
+// "3.5 ms", "12346 ms".
 func FormatMillis(ms float64) string {
 	if ms >= 100 {
 		return strconv.FormatFloat(ms, 'f', 0, 64) + " ms"
@@ -28,13 +29,13 @@ func FormatMillis(ms float64) string {
 	return strconv.FormatFloat(ms, 'g', 3, 64) + " ms"
 }
 
-// PCIeGen is a PCI Express generation; 0 is unknown and counts as 4.
+// PCIeGen is a PCI Express generation; 0 is unknown and treated as 4.
 type PCIeGen uint8
 
-// pcieBandwidth is the bandwidth between two GPUs by PCIe generation and
-// level, in kB/s and one direction. PIX is NCCL's effective x16 rate (src/graph/topo.h: 12
-// for gen 3, doubling per generation); each further level costs 5 % of PIX, and
-// SYS is what NCCL's planner charges for the socket link of that era (QPI 6, AMD 12, SPR 22).
+// pcieBandwidth is the bandwidth between two GPUs by PCIe generation and level, in kB/s and one
+// direction. PIX is NCCL's effective x16 rate (src/graph/topo.h: 12 for gen 3, doubling per generation);
+// each further level costs 5 % of PIX, and SYS is the rate of NCCL's planner for the socket link of that
+// era (QPI 6, AMD 12, SPR 22).
 var pcieBandwidth = map[PCIeGen][6]int64{
 	3: {0, 12_000_000, 11_400_000, 10_800_000, 10_200_000, 6_000_000},
 	4: {0, 24_000_000, 22_800_000, 21_600_000, 20_400_000, 12_000_000},
@@ -50,9 +51,8 @@ const (
 	switchedLatency = 2_000
 )
 
-// PCIeBandwidth returns the bandwidth of a PCIe path in kB/s, one direction.
-// Generations below 3 count as 3, above 5 as 5; unknown as 4. An unknown level
-// counts as SYS, the worst.
+// PCIeBandwidth returns the bandwidth of a PCIe path in kB/s, one direction. Generations below 3 are
+// treated as 3, above 5 as 5, unknown as 4. An unknown level is treated as SYS, the worst.
 func PCIeBandwidth(gen PCIeGen, level PCIeLevel) int64 {
 	switch {
 	case gen == 0:
@@ -170,9 +170,9 @@ func NewLink(class Class, pcie PCIeLevel, gen PCIeGen, perLink int64, switched b
 	return l
 }
 
-// Over is a fabric link taken over so many links of the same kind, one after the
-// other. The accelerators between forward the traffic over links that have their
-// own to carry as well, so each divides the bandwidth; latencies add up.
+// Over returns the link that passes over the given number of hops of this link. The accelerators between
+// forward the traffic over links that carry their own as well, so each hop divides the bandwidth;
+// latencies add up.
 func (l Link) Over(hops int) Link {
 	l.Bandwidth /= int64(hops)
 	l.Latency *= int64(hops)

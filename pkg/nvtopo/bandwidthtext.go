@@ -10,23 +10,23 @@ import (
 	"strings"
 )
 
-// maxGBps is the greatest bandwidth that is read, in GB/s: a hundred times the fastest known link. It keeps
-// kB/s far from overflow.
+// maxGBps is the greatest bandwidth that ParseBandwidth accepts, in GB/s: a hundred times the fastest
+// known link. It keeps kB/s far from overflow.
 const maxGBps = 1e6
 
 var (
 	// bandwidthUnit matches a number with a unit: an SI prefix, bytes or bits, and a second.
 	bandwidthUnit = regexp.MustCompile(`^(.*?)[\s\v]*([kKMGT]?)(B|b|bit)(/s|ps)$`)
-	// bareUnit matches a number with a prefix, and perhaps bytes or bits, in no time.
+	// bareUnit matches a number with a prefix, and perhaps bytes or bits, but no unit of time.
 	bareUnit = regexp.MustCompile(`^([0-9.]+)[\s\v]*([kKMGT])(i?[Bb]|bit)?$`)
 )
 
-// bitsPerByte divides what is said in bits.
+// bitsPerByte converts bits to bytes.
 const bitsPerByte = 8
 
-// ParseBandwidth reads a bandwidth and returns it in kB/s: a number of GB/s, or one with a unit such as
-// 100GB/s, 800Gb/s or 800Gbps, of which b is a bit and B a byte. A number with a prefix alone, such as 100G,
-// is refused: people mean either by it.
+// ParseBandwidth parses a bandwidth into kB/s: a number of GB/s, or one with a unit such as 100GB/s,
+// 800Gb/s or 800Gbps, of which b is a bit and B a byte. A number with a prefix alone, such as 100G, is
+// refused because it is used for both.
 func ParseBandwidth(text string) (kBps int64, err error) {
 	s := strings.TrimSpace(text)
 	scale := 1.0 // to GB/s

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestParseBandwidth: bandwidths are read in GB/s or with a unit, and what may mean either is refused.
+// TestParseBandwidth: bandwidths are parsed in GB/s or with a unit, and ambiguous ones are refused.
 func TestParseBandwidth(t *testing.T) {
 	for text, want := range map[string]int64{
 		"100": 100e6, " 12.5 ": 12_500_000, "1e2": 100e6, "0.000001": 1, "300": 300e6,

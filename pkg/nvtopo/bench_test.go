@@ -51,7 +51,7 @@ func benchmarkBuild(b *testing.B, name string) {
 	b.ReportMetric(float64(t.Bytes()), "B/class")
 }
 
-// BenchmarkNew16 is what a graph of 16 GPUs costs before it can answer.
+// BenchmarkNew16 measures building the tables of a graph of 16 GPUs.
 func BenchmarkNew16(b *testing.B) {
 	g := machines()["dgx2"].graph(b)
 	for b.Loop() {

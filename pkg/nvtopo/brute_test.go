@@ -20,7 +20,7 @@ type brute struct {
 	packing map[[2]uint64]*big.Int
 }
 
-// bruteKey is all of a set that does not depend on what is free.
+// bruteKey is the criteria of a set that do not depend on the free set.
 type bruteKey struct {
 	ring, pcie, pair int64
 	nodes, dist      int

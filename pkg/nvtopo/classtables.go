@@ -13,16 +13,16 @@ import (
 const (
 	// exactGPUs is the largest graph that gets tables: 2^16 sets.
 	exactGPUs = 16
-	// eagerGPUs is the largest graph whose answer tables are cheap enough
-	// (3^8 steps, tens of microseconds) to be built by whoever needs one first.
+	// eagerGPUs is the largest graph whose answer tables are cheap enough (3^8 steps, tens of microseconds)
+	// to be built on first use.
 	eagerGPUs = 8
 	// excluded is the order of a set that does not pass; a size has 12 870 sets at most.
 	excluded = 0xffff
 )
 
-// classTables is all that can be computed once for a graph class: shared by
-// every node of the class and immutable but for answer tables, which appear
-// through atomic pointers once they are complete.
+// classTables holds everything computed once for a graph class. It is shared by every node of the class
+// and immutable except for answer tables, which are published through atomic pointers once they are
+// complete.
 type classTables struct {
 	matrix         // by value: Pick reads it through one pointer
 	links   []Link // of the graph that it was built from
@@ -41,11 +41,10 @@ type classTables struct {
 	pairs [][2]uint8 // all pairs, most valuable group of two first
 	gains []int64    // n x n, value of a group of two
 	known remembered
-	// searched is told what each search took of its budget; nil except in tests.
+	// searched receives the part of its budget that each search used; nil except in tests.
 	searched func(spent int)
 
-	// best is the best ring of k GPUs of the empty machine, by k; above 16 GPUs 0
-	// until asked for.
+	// best is the best ring of k GPUs of the empty machine, by k; above 16 GPUs 0 until first used.
 	best []atomic.Int64
 
 	build   sync.Mutex                // serialises Prepare
@@ -70,7 +69,7 @@ func newClassTables(g *Graph, w Weights) *classTables {
 	return c
 }
 
-// setKey holds what orders a set apart from its residual.
+// setKey holds the criteria that order a set, except the residual.
 type setKey struct {
 	tier uint64 // ring step, NUMA nodes, NUMA distance: smaller is better
 	pcie int64
@@ -78,8 +77,8 @@ type setKey struct {
 	set  uint16
 }
 
-// keys returns the key and the group value of every set, each from the set
-// without its lowest member.
+// keys returns the key and the group value of every set, each computed from the set without its lowest
+// member.
 func (c *classTables) keys() ([]setKey, []int64) {
 	keys := make([]setKey, 1<<c.n)
 	value := make([]int64, 1<<c.n)
@@ -143,8 +142,8 @@ func (c *classTables) rankSets(keys []setKey) {
 	}
 }
 
-// answer returns the answer table of a variant, building it when it is not
-// there; nil when done was closed first.
+// answer returns the answer table of a variant, building it when it is missing; nil when done is closed
+// first.
 func (c *classTables) answer(done <-chan struct{}, variant int) *answers {
 	slot := &c.answers[variant]
 	if a := slot.Load(); a != nil {
@@ -159,9 +158,9 @@ func (c *classTables) answer(done <-chan struct{}, variant int) *answers {
 	return slot.Load()
 }
 
-// enumerate picks without an answer table: k of avail, residual counted in
-// free, among the sets keep accepts (nil: all); 0 when no set passes. keep is
-// asked last because it is the dearest.
+// enumerate picks without an answer table: k of avail, with the residual taken of free, among the sets
+// that keep accepts (nil: all); 0 when no set passes. keep is called last because it is the most
+// expensive.
 func (c *classTables) enumerate(free, avail Mask, k int, f filter, keep func(Mask) bool) Mask {
 	var walk combinations
 	var best Mask
@@ -183,7 +182,7 @@ func (c *classTables) enumerate(free, avail Mask, k int, f filter, keep func(Mas
 	return best
 }
 
-// ringStep is the index in steps of the ring bottleneck of a set of two or more.
+// ringStep returns the index in steps of the ring bottleneck of a set of two or more.
 func (c *classTables) ringStep(s Mask) int {
 	if c.n <= exactGPUs {
 		return int(c.ring[s])

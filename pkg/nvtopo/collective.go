@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// Algorithm is how a collective operation is carried out.
+// Algorithm is the algorithm of a collective operation.
 type Algorithm uint8
 
 // The algorithms.
 const (
 	AlgorithmRing             Algorithm = iota // neighbours on a ring pass pieces of 1/n
 	AlgorithmTree                              // a binomial tree, unpipelined
-	AlgorithmRecursiveHalving                  // halves (or doubles) what partners at growing distance exchange
+	AlgorithmRecursiveHalving                  // partners at growing distance exchange halves (or doubles)
 )
 
 var algorithmNames = [...]string{"ring", "tree", "recursive-halving"}
 
-// String returns the name ParseAlgorithm reads.
+// String returns the name that ParseAlgorithm parses.
 func (a Algorithm) String() string {
 	if int(a) < len(algorithmNames) {
 		return algorithmNames[a]
@@ -28,7 +28,7 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("Algorithm(%d)", uint8(a))
 }
 
-// ParseAlgorithm reads an algorithm's name, also with underscores.
+// ParseAlgorithm parses an algorithm's name, also with underscores.
 func ParseAlgorithm(s string) (Algorithm, error) {
 	for i, name := range algorithmNames {
 		if name == strings.ReplaceAll(s, "_", "-") {
@@ -46,7 +46,7 @@ type CostModel struct {
 	Latency   int64 // ns of one message
 }
 
-// seconds is the time of a number of messages of so many bytes in total.
+// seconds returns the time of the given number of messages of the given bytes in total.
 func (m CostModel) seconds(messages int, bytes float64) float64 {
 	t := float64(messages) * float64(m.Latency) / 1e9
 	if bytes > 0 {
@@ -55,7 +55,7 @@ func (m CostModel) seconds(messages int, bytes float64) float64 {
 	return t
 }
 
-// rounds is the ceiling of the binary logarithm of n.
+// rounds returns the ceiling of the binary logarithm of n.
 func rounds(n int) int { return bits.Len(uint(n - 1)) }
 
 // AllReduce returns the seconds in which n GPUs each get the sum of all their
@@ -122,5 +122,5 @@ func (m CostModel) ReduceScatter(a Algorithm, n int, size float64) float64 {
 	return m.AllGather(a, n, size)
 }
 
-// powerOfTwo is the greatest power of two not above n.
+// powerOfTwo returns the greatest power of two not above n.
 func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }

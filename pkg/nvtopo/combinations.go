@@ -4,11 +4,11 @@ package nvtopo
 
 import "math/bits"
 
-// combinations walks the subsets of one size of a set without allocating.
+// combinations iterates over the subsets of one size of a set without allocating.
 //
 // The next subset is found by a carry that runs through the gaps of the set
 // (Gosper's step with the positions outside the set filled with ones), after
-// which the members the carry freed go back to the lowest places.
+// which the members that the carry freed return to the lowest places.
 type combinations struct {
 	within Mask
 	low    [MaxGPUs + 1]Mask // low[i]: the i lowest members of within

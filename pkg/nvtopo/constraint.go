@@ -4,8 +4,8 @@ package nvtopo
 
 import "fmt"
 
-// Constraint is what a set must satisfy at all. The zero value asks for one
-// model and nothing else. It is comparable.
+// Constraint restricts the sets that may be picked. The zero value requires one model and nothing else.
+// It is comparable.
 type Constraint struct {
 	Policy           Policy
 	MinLink          Class // the worst class accepted between any two GPUs; ignored for one GPU
@@ -13,18 +13,18 @@ type Constraint struct {
 	AllowMixedModels bool
 }
 
-// Shortfall names the constraint that leaves no set. The constraints are added
-// in the order of the values; the first that cannot be met is the shortfall.
+// Shortfall names the first constraint that leaves no set; constraints are applied in the order of the
+// values.
 type Shortfall uint8
 
 // The shortfalls.
 const (
 	ShortNone      Shortfall = iota // there is a set
-	ShortFree                       // fewer free GPUs than asked
+	ShortFree                       // fewer free GPUs than requested
 	ShortModel                      // enough free GPUs, but not of one model
-	ShortNUMA                       // not on as few NUMA nodes as the policy wants
-	ShortLink                       // not all joined by links of the class asked
-	ShortBandwidth                  // the best ring is slower than asked
+	ShortNUMA                       // not on as few NUMA nodes as the policy requires
+	ShortLink                       // not all joined by links of the requested class
+	ShortBandwidth                  // the best ring is slower than requested
 )
 
 var shortfallNames = [...]string{"none", "free GPUs", "one model", "NUMA policy", "link class", "ring bandwidth"}

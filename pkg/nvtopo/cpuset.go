@@ -22,14 +22,14 @@ func NewCPUSet(cpus ...int) CPUSet {
 	return slices.Compact(s)
 }
 
-// ParseCPUList reads the kernel's list format ("0-3,8,16-31:2" without the
-// stride form, which no source prints). Empty text is the empty set.
+// ParseCPUList parses the kernel's list format ("0-3,8,16-31:2" without the stride form, which no source
+// prints). Empty text is the empty set.
 func ParseCPUList(s string) (CPUSet, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {
 		return nil, nil
 	}
-	// A list that cannot be read is not written out first: a few bytes name thousands.
+	// Ranges are expanded only after all are valid: a few bytes can name thousands of CPUs.
 	type span struct{ first, last int }
 	var spans []span
 	n := 0
@@ -75,7 +75,7 @@ func parseCPU(s string) (int, error) {
 	return n, nil
 }
 
-// String returns the kernel's list format.
+// String returns the set in the kernel's list format.
 func (s CPUSet) String() string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
@@ -105,7 +105,7 @@ func (s CPUSet) Has(cpu int) bool {
 // Union returns the members of either set.
 func (s CPUSet) Union(o CPUSet) CPUSet { return NewCPUSet(append(slices.Clone(s), o...)...) }
 
-// Minus returns the members of s that are in none of the others.
+// Minus returns the members of s that are in no other set.
 func (s CPUSet) Minus(others ...CPUSet) CPUSet {
 	gone := newCPUBits(others...)
 	var out CPUSet
@@ -117,7 +117,7 @@ func (s CPUSet) Minus(others ...CPUSet) CPUSet {
 	return out
 }
 
-// cpuBits is a set of CPUs by bit, for many questions about one set.
+// cpuBits is a set of CPUs as bits, for repeated lookups in one set.
 type cpuBits []uint64
 
 func newCPUBits(sets ...CPUSet) cpuBits {

@@ -11,33 +11,33 @@ import (
 	"strings"
 )
 
-// Distances of NUMA nodes as the firmware's SLIT states them.
+// NUMA distances as the firmware's SLIT gives them.
 const (
 	LocalDistance   = 10  // a NUMA node to itself
 	RemoteDistance  = 20  // between two known nodes when there is no SLIT (Linux's REMOTE_DISTANCE)
 	UnknownDistance = 255 // to or from an unknown NUMA node
 )
 
-// UnknownNUMA is the NUMA node of a device whose node is not known. Each such
-// device counts as on a node of its own.
+// UnknownNUMA is the NUMA node of a device whose node is not known. Each such device is treated as on a
+// node of its own.
 const UnknownNUMA = -1
 
 // GPU is one accelerator of a node.
 type GPU struct {
 	UUID      string // the only stable key
-	Index     int    // the number its vendor's tool prints; not stable over reboots
+	Index     int    // the number that the vendor's tool prints; not stable over reboots
 	PCIBusID  string // domain:bus:device.function, lower case, 4- or 8-digit domain
 	Model     string
 	Memory    int64 // bytes; 0 when unknown
 	NUMANode  int   // node of the CPUs nearest to it, or UnknownNUMA
 	CPUs      CPUSet
 	MIG       bool    // partitioned: not for whole-GPU requests, and no peer links
-	Slices    []Slice // what it is partitioned into
+	Slices    []Slice // its MIG instances
 	Unhealthy string  // why it must not be used; empty when healthy
 	Degraded  string  // why it may be used only alone, never with other GPUs; empty when it may
 }
 
-// Slice is a part of a partitioned GPU. It is where its GPU is, and has links to nothing.
+// Slice is a part of a partitioned GPU. It has its GPU's location and no links.
 type Slice struct {
 	UUID    string
 	Profile string // as NVIDIA's tools name it, for example 1g.10gb
@@ -59,8 +59,8 @@ type NIC struct {
 	Levels   []PCIeLevel
 }
 
-// Graph is the link graph of one node for one kind of accelerator. Build it
-// with NewGraph and treat it as immutable: everybody shares it.
+// Graph is the link graph of one node for one kind of accelerator. Build it with NewGraph and treat it as
+// immutable: it is shared.
 type Graph struct {
 	GPUs      []GPU
 	NUMANodes []NUMANode
@@ -70,8 +70,8 @@ type Graph struct {
 	tflops []float64 // by GPU
 }
 
-// NewGraph builds a graph. links maps a pair of positions (either order) to its
-// link; every pair must be there, or NewGraph reports the first that is not.
+// NewGraph builds a graph. links maps a pair of positions (either order) to its link; NewGraph returns an
+// error for the first pair without one.
 func NewGraph(gpus []GPU, nodes []NUMANode, nics []NIC, links map[[2]int]Link) (*Graph, error) {
 	n := len(gpus)
 	if n > MaxGPUs {
@@ -92,7 +92,7 @@ func NewGraph(gpus []GPU, nodes []NUMANode, nics []NIC, links map[[2]int]Link) (
 	return g, nil
 }
 
-// setLinks fills in the matrix and sees that it is whole.
+// setLinks fills the matrix and checks that no pair is missing.
 func (g *Graph) setLinks(links map[[2]int]Link) error {
 	n := len(g.GPUs)
 	for p, l := range links {
@@ -118,13 +118,13 @@ func (g *Graph) setLinks(links map[[2]int]Link) error {
 	return nil
 }
 
-// Len is the number of GPUs.
+// Len returns the number of GPUs.
 func (g *Graph) Len() int { return len(g.GPUs) }
 
 // Link returns the link of positions i and j; the zero Link when i == j.
 func (g *Graph) Link(i, j int) Link { return g.links[i*len(g.GPUs)+j] }
 
-// Joined returns the members of a set that have such a link or a better one to another member.
+// Joined returns the members of a set that have a link of class atLeast or better to another member.
 func (g *Graph) Joined(set Mask, atLeast Class) (joined Mask) {
 	for i := range set.All() {
 		for j := range set.All() {
@@ -136,10 +136,10 @@ func (g *Graph) Joined(set Mask, atLeast Class) (joined Mask) {
 	return joined
 }
 
-// HasLink reports whether some two of the devices have such a link or a better one.
+// HasLink reports whether any two of the devices have a link of class atLeast or better.
 func (g *Graph) HasLink(atLeast Class) bool { return g.Joined(FullMask(g.Len()), atLeast) != 0 }
 
-// Healthy is the set of GPUs a whole-GPU request may use: healthy, not MIG.
+// Healthy returns the GPUs that a whole-GPU request may use: healthy, not MIG.
 func (g *Graph) Healthy() Mask {
 	var m Mask
 	for i := range g.GPUs {
@@ -150,8 +150,7 @@ func (g *Graph) Healthy() Mask {
 	return m
 }
 
-// Degraded is the part of Healthy that may be used only by itself: for a request
-// of one GPU in all.
+// Degraded returns the GPUs of Healthy that may be used only alone, by a request of one GPU in all.
 func (g *Graph) Degraded() Mask {
 	var m Mask
 	for i := range g.GPUs {
@@ -162,7 +161,7 @@ func (g *Graph) Degraded() Mask {
 	return m & g.Healthy()
 }
 
-// NUMAUnknown is the set of GPUs whose NUMA node is not known.
+// NUMAUnknown returns the GPUs whose NUMA node is not known.
 func (g *Graph) NUMAUnknown() Mask {
 	var m Mask
 	for i := range g.GPUs {
@@ -173,8 +172,8 @@ func (g *Graph) NUMAUnknown() Mask {
 	return m
 }
 
-// MightShareNUMA reports whether k of some GPUs that a policy refuses could be on as few NUMA nodes as
-// it wants, if the nodes of all were known.
+// MightShareNUMA reports whether k GPUs of a set that the policy refuses could satisfy it if the NUMA
+// nodes of all were known.
 func (g *Graph) MightShareNUMA(among Mask, k int, policy Policy) bool {
 	unknown := among & g.NUMAUnknown()
 	if unknown == 0 || policy != PolicySingleNUMANode {
@@ -193,8 +192,7 @@ func (g *Graph) MightShareNUMA(among Mask, k int, policy Policy) bool {
 	return most+unknown.Len() >= k
 }
 
-// Positions returns the positions of the given UUIDs as a set and the UUIDs
-// the graph does not have.
+// Positions returns the positions of the given UUIDs as a set, and the UUIDs that are not in the graph.
 func (g *Graph) Positions(uuids []string) (found Mask, missing []string) {
 	for _, u := range uuids {
 		i := slices.IndexFunc(g.GPUs, func(d GPU) bool { return d.UUID == u })
@@ -236,7 +234,7 @@ func (g *Graph) NUMADistance(a, b int) int {
 	return g.NUMANodes[i].Distances[j]
 }
 
-// gpuDistance is the NUMA distance of two GPU positions. Two GPUs whose node
+// gpuDistance returns the NUMA distance of two GPU positions. Two GPUs whose node
 // is unknown are on different nodes. A SLIT need not be symmetric: the greater
 // direction counts.
 func (g *Graph) gpuDistance(i, j int) int {
@@ -247,8 +245,8 @@ func (g *Graph) gpuDistance(i, j int) int {
 	return max(g.NUMADistance(a, b), g.NUMADistance(b, a))
 }
 
-// sharing returns the graph with these links in place of its own if they are equal.
-// A class does not tell all links apart: that they are switched is no part of its key.
+// sharing returns the graph with the given links instead of its own if they are equal. The class key does
+// not cover all of a link: Switched is not part of it.
 func (g *Graph) sharing(links []Link) *Graph {
 	if !slices.Equal(g.links, links) {
 		return g
@@ -258,7 +256,7 @@ func (g *Graph) sharing(links []Link) *Graph {
 	return &out
 }
 
-// Model is the model of the GPUs; "mixed" if there are several, empty without GPUs.
+// Model returns the model of the GPUs; "mixed" if there are several, empty without GPUs.
 func (g *Graph) Model() string {
 	switch {
 	case len(g.GPUs) == 0:
@@ -269,14 +267,13 @@ func (g *Graph) Model() string {
 	return g.GPUs[0].Model
 }
 
-// ModelLabel writes a model as node labels, price books and all that users read do: "NVIDIA-H200". The driver
-// has blanks for the dashes; what is asked by nvtopo.dev/gpu-model may have either.
+// ModelLabel returns a model as node labels and price books spell it: "NVIDIA-H200". The driver has
+// blanks in place of the dashes; a request in nvtopo.dev/gpu-model may have either.
 func ModelLabel(model string) string { return strings.Join(strings.Fields(model), "-") }
 
-// ClassKey identifies the graph class: equal for two graphs exactly when the
-// objective cannot tell them apart, position by position (labelled links,
-// models, NUMA grouping and distances). UUIDs, health and memory are not part
-// of it: they are masks.
+// ClassKey returns the key of the graph class: equal for two graphs exactly when the objective cannot
+// distinguish them, position by position (labelled links, models, NUMA grouping and distances). UUIDs,
+// health and memory are not part of it: they are masks.
 func (g *Graph) ClassKey() string {
 	h := sha256.New()
 	put := func(vs ...int64) {

@@ -10,7 +10,7 @@ import (
 // ringBudget bounds the search for a ring through more than 16 GPUs, in steps.
 const ringBudget = 1 << 16
 
-// searchStep is the ring bottleneck of a set of two or more by bisection over
+// searchStep returns the ring bottleneck of a set of two or more by bisection over
 // the steps: a ring over faster links is one over slower links too.
 func (m *matrix) searchStep(s Mask) int {
 	lo, hi := 0, len(m.steps)-1
@@ -38,11 +38,10 @@ func (m *matrix) hasRingOver(s Mask, least int64) bool {
 	return ok
 }
 
-// hasRing reports whether a set of two or more has a Hamiltonian ring (of two:
-// an edge) over adj: at once when degrees decide it (a member with fewer than
-// two neighbours; Dirac's theorem when all have at least half), exactly by
-// dynamic programming up to 16 members, by search within a budget above. cost
-// is roughly its time in microseconds, for the budget of a search over sets.
+// hasRing reports whether a set of two or more has a Hamiltonian ring (of two: an edge) over adj: at once
+// when degrees decide it (a member with fewer than two neighbours; Dirac's theorem when all have at least
+// half), exactly by dynamic programming up to 16 members, by search within a budget above. cost is
+// roughly its time in microseconds, charged to the budget of a search over sets.
 func hasRing(s Mask, adj []Mask) (ok bool, cost int) {
 	k := s.Len()
 	least := k
@@ -86,7 +85,7 @@ func hasLocalRing(s Mask, adj []Mask) bool {
 	return reach[1<<(l.n-1)-1]&l.adj[0] != 0
 }
 
-// pathSearch looks for a ring depth first, lowest neighbour first.
+// pathSearch is a depth-first search for a ring, lowest neighbour first.
 type pathSearch struct {
 	adj    []Mask
 	start  int
@@ -116,8 +115,8 @@ func (p *pathSearch) extend(v int, left Mask) bool {
 	return false
 }
 
-// open reports whether every GPU left still has two ways: to others left, the
-// path's end and its start.
+// open reports whether every GPU left still has two neighbours among the others left, the path's end and
+// its start.
 func (p *pathSearch) open(v int, left Mask) bool {
 	ends := left | 1<<v | 1<<p.start
 	for r := left; r != 0; r &= r - 1 {
@@ -128,9 +127,9 @@ func (p *pathSearch) open(v int, left Mask) bool {
 	return true
 }
 
-// searchRing is ringOrder above 16 members: the first ring a depth-first search
-// meets, which is the lexicographically smallest, with as many links exchanged as
-// raise the sum; the members in ascending order when the budget ends first.
+// searchRing is ringOrder above 16 members. It returns the first ring of a depth-first search, which is
+// the lexicographically smallest, with links exchanged as long as that raises the sum; the members in
+// ascending order when the budget ends first.
 func (m *matrix) searchRing(s Mask, least int64) []int {
 	p := pathSearch{adj: m.adjacency(least), start: s.First(), budget: ringBudget}
 	if !p.extend(p.start, s&(s-1)) {
@@ -140,9 +139,9 @@ func (m *matrix) searchRing(s Mask, least int64) []int {
 	return p.path
 }
 
-// exchangeLinks reverses parts of a ring as long as two links of at least the given
-// bandwidth replace two with a smaller sum, within a budget. The ring still begins at its
-// first member, with the lower of that one's two neighbours.
+// exchangeLinks reverses parts of a ring as long as two links of at least the given bandwidth replace two
+// with a smaller sum, within a budget. The ring still begins at its first member, with the lower of that
+// member's two neighbours.
 func (m *matrix) exchangeLinks(ring []int, least int64) {
 	k := len(ring)
 	link := func(i, j int) int64 { return m.bw[ring[i]*m.n+ring[j%k]] }

@@ -4,14 +4,14 @@ package nvtopo
 
 import "strconv"
 
-// maxInterconnect is the length that the published text may have.
+// maxInterconnect is the length limit of the published text.
 const maxInterconnect = 16
 
-// Interconnect names the best class of link between two GPUs and, if it is a fabric's, which GPUs the
-// fabric joins: "NV18 all", "NV12 pairs", "NV6 groups of 4", "NV2 some". It is empty below two GPUs.
+// Interconnect describes the best class of link between two GPUs and, for a fabric, the GPUs that it
+// joins: "NV18 all", "NV12 pairs", "NV6 groups of 4", "NV2 some". It is empty below two GPUs.
 //
 // Within "all" and groups every two GPUs have the best class or a switch between them; "some" is
-// everything else. GPUs that are divided have no links and are left out.
+// everything else. Partitioned GPUs have no links and are left out.
 func (g *Graph) Interconnect() string {
 	best := g.BestClass()
 	text := best.String()
@@ -28,7 +28,7 @@ func (g *Graph) Interconnect() string {
 	return text + " groups" // all others are short
 }
 
-// BestClass is the best class of link between two GPUs, the zero class below two.
+// BestClass returns the best class of link between two GPUs, the zero class below two.
 func (g *Graph) BestClass() (best Class) {
 	for i := range g.Len() {
 		for j := range i {
@@ -40,7 +40,7 @@ func (g *Graph) BestClass() (best Class) {
 	return best
 }
 
-// fabricShape says which GPUs that are not divided the fabric joins; empty if it joins none of them.
+// fabricShape describes the groups of unpartitioned GPUs that the fabric joins; empty if it joins none.
 func (g *Graph) fabricShape(best Class) string {
 	whole, least, most := 0, 0, 0 // least and most GPUs of a group
 	for i := range g.Len() {
@@ -85,7 +85,7 @@ func (g *Graph) evenly(i int, group Mask, best Class) bool {
 	return true
 }
 
-// fabricPeers is a GPU with those that the fabric joins it to, without divided ones.
+// fabricPeers returns a GPU and those that the fabric joins it to, without partitioned ones.
 func (g *Graph) fabricPeers(i int) Mask {
 	peers := Mask(1) << i
 	for j := range g.Len() {

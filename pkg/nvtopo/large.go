@@ -7,16 +7,15 @@ import (
 	"slices"
 )
 
-// searchBudget bounds each search over sets, in sets visited (a microsecond
-// each; dearer steps count for more), so that no graph read from outside can
-// stop the scheduler. The graphs of real machines, whose GPUs are
-// interchangeable in blocks, need a small part of it. Where it runs out the
-// best set seen is taken, which is deterministic but may not be best.
+// searchBudget bounds each search over sets, in sets visited (a microsecond each; expensive steps use
+// more), so that no graph read from outside can stop the scheduler. The graphs of real machines, whose
+// GPUs are interchangeable in blocks, need a small part of it. A search that exhausts it returns the best
+// set seen, which is deterministic but may not be best.
 const searchBudget = 1 << 17
 
-// manyKinds is how many kinds of GPUs, as one graph tells them apart, no machine of
-// that size has: its links are noise. Its searches get noiseBudget, so that a node
-// that publishes noise does not take half a second of every scheduling cycle.
+// manyKinds is a number of kinds of GPUs (distinguishable in one graph) that no real machine of that size
+// reaches: its links are noise. Its searches get noiseBudget, so that a node that publishes noise does
+// not take half a second of every scheduling cycle.
 const (
 	manyKinds   = 20
 	noiseBudget = searchBudget >> 4
@@ -51,8 +50,7 @@ func (c *classTables) initLarge() {
 	})
 }
 
-// bestOf is the best ring of k GPUs of the empty machine, searched when first
-// asked for.
+// bestOf returns the best ring of k GPUs of the empty machine, searched on first use.
 func (c *classTables) bestOf(k int) int64 {
 	if k < 2 {
 		return 0
@@ -99,10 +97,9 @@ func (m *matrix) twin(i, j int) bool {
 	return true
 }
 
-// residualBound is a lower bound of R that stands in for it above 16 GPUs: V_g
-// is replaced by what a greedy packing reaches. A group begins with the most
-// valuable pair that is left and takes, until it has g members, the GPU with
-// the greatest sum of pair values to them. Twins are interchangeable: the bound
+// residualBound returns a lower bound of R, used in its place above 16 GPUs: V_g is replaced by the value
+// of a greedy packing. A group begins with the most valuable pair that is left and takes, until it has g
+// members, the GPU with the greatest sum of pair values to them. Twins are interchangeable: the bound
 // depends only on how many of each class are free.
 func (c *classTables) residualBound(free Mask) int64 {
 	var canonical Mask
@@ -159,9 +156,9 @@ func lowest(s Mask, k int) Mask {
 	return out
 }
 
-// branchAndBound picks from graphs above 16 GPUs: first the best ring step
-// (feasibility is monotone in it), then the best locality at that step, then
-// every set of both, compared by the residual's bound and the ties.
+// branchAndBound picks k GPUs from a graph above 16 GPUs: first the best ring step (feasibility is
+// monotone in it), then the best locality at that step, then the best of all sets with both, compared by
+// the residual's bound and the ties.
 func (c *classTables) branchAndBound(free, avail Mask, k int, f filter, keep func(Mask) bool) Mask {
 	at, ok := c.bestStep(avail, k, f, keep)
 	if !ok {
@@ -175,7 +172,7 @@ func (c *classTables) branchAndBound(free, avail Mask, k int, f filter, keep fun
 	return s.best
 }
 
-// bestStep is the first step of which k of avail have a ring; for k = 1 any.
+// bestStep returns the first, that is fastest, step at which k GPUs of avail have a ring; for k = 1 any.
 func (c *classTables) bestStep(avail Mask, k int, f filter, keep func(Mask) bool) (int, bool) {
 	feasible := func(at int) bool {
 		s := c.newSearch(avail, k, f, at, keep)
@@ -197,7 +194,7 @@ func (c *classTables) bestStep(avail Mask, k int, f filter, keep func(Mask) bool
 	return lo, true
 }
 
-// stage says what a search looks for.
+// stage is the goal of a search.
 type stage uint8
 
 const (
@@ -238,14 +235,14 @@ func (c *classTables) newSearch(avail Mask, k int, f filter, at int, keep func(M
 		for m := class & avail; m != 0; {
 			part := m
 			if keep != nil {
-				// keep may tell NUMA nodes apart that the graph does not.
+				// keep may distinguish NUMA nodes that the graph does not.
 				part = c.onNodeOf(m)
 			}
 			s.classes = append(s.classes, part)
 			m &^= part
 		}
 	}
-	// Neighbours on one NUMA node first: the locality bound bites early.
+	// Neighbours on one NUMA node first: the locality bound prunes early.
 	slices.SortStableFunc(s.classes, func(a, b Mask) int { return cmp.Compare(c.node[a.First()], c.node[b.First()]) })
 	s.after = make([]Mask, len(s.classes)+1)
 	for i := len(s.classes) - 1; i >= 0; i-- {
@@ -254,7 +251,7 @@ func (c *classTables) newSearch(avail Mask, k int, f filter, at int, keep func(M
 	return s
 }
 
-// onNodeOf is the part of s on the NUMA node of its lowest member.
+// onNodeOf returns the part of s on the NUMA node of its lowest member.
 func (m *matrix) onNodeOf(s Mask) Mask {
 	var out Mask
 	for i := range s.All() {
@@ -277,7 +274,7 @@ func (m *matrix) adjacency(least int64) []Mask {
 	return adj
 }
 
-// run looks for what the stage asks for among all sets.
+// run searches all sets for the stage's goal.
 func (s *search) run() {
 	s.visit(0, 0, 0, 0)
 	if s.c.searched != nil {
@@ -328,7 +325,7 @@ func (s *search) visit(i int, set Mask, nodes Mask, dist int) {
 	s.visit(i+1, set, nodes, dist)
 }
 
-// component is the part of within that adj joins to the lowest member of set.
+// component returns the part of within that adj joins to the lowest member of set.
 func component(set Mask, adj []Mask, within Mask) Mask {
 	in := set & -set
 	for todo := in; todo != 0; {
@@ -339,7 +336,7 @@ func component(set Mask, adj []Mask, within Mask) Mask {
 	return in
 }
 
-// add returns set with more and its locality; false when a pair may not meet.
+// add returns set with more and its locality; false when the filter excludes a pair.
 func (s *search) add(set, more, nodes Mask, dist int) (Mask, Mask, int, bool) {
 	m := &s.c.matrix
 	for r := more; r != 0; r &= r - 1 {
@@ -356,8 +353,7 @@ func (s *search) add(set, more, nodes Mask, dist int) (Mask, Mask, int, bool) {
 	return set, nodes, dist, true
 }
 
-// within reports whether a partial set's locality, which only grows, can still
-// lead to what the stage looks for.
+// within reports whether a partial set's locality, which only grows, can still reach the stage's goal.
 func (s *search) within(nodes, dist int) bool {
 	switch s.stage {
 	case stageAny:
@@ -383,7 +379,7 @@ func (s *search) leaf(set Mask, nodes, dist int) {
 		s.found, s.best, s.nodes, s.dist = true, set, nodes, dist
 		return
 	}
-	s.budget -= s.c.n / 2 // what the bound costs beside a visit
+	s.budget -= s.c.n / 2 // the bound's cost beside a visit
 	left := s.c.residualBound(s.free &^ set)
 	pcie, pair := s.c.sums(set)
 	if s.ranked {

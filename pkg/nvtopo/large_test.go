@@ -45,7 +45,7 @@ func largeMachines() map[string]machine {
 			}
 		}
 	}
-	alike := slices.Repeat([][]int{{10, 10, 10, 10}}, 4) // a SLIT that says nothing
+	alike := slices.Repeat([][]int{{10, 10, 10, 10}}, 4) // a SLIT without information
 	irregular18 := irregular(18, 5)
 	irregular18.distances = [][]int{{10, 15, 21}, {15, 10, 30}, {12, 28, 10}}
 	return map[string]machine{
@@ -150,7 +150,7 @@ func TestLargeResidualBound(t *testing.T) {
 	}
 }
 
-// effort adds up what searches over sets take from now on, in sets visited.
+// effort returns the sum of sets visited by searches from now on.
 func effort(tables *Tables) *int {
 	spent := new(int)
 	tables.c.searched = func(n int) { *spent += n }
@@ -202,7 +202,7 @@ func TestSixtyFourGPUs(t *testing.T) {
 	}
 }
 
-// TestLargePickDemand: a large pick asks its extra demand of each set.
+// TestLargePickDemand: a large pick checks its extra demand for each set.
 func TestLargePickDemand(t *testing.T) {
 	t.Parallel()
 	g := largeMachines()["switches"].graph(t)
@@ -219,8 +219,8 @@ func TestLargePickDemand(t *testing.T) {
 	}
 }
 
-// TestMemoConsistency: remembered picks equal those that were found. It asks for the same picks
-// again, in another order, from tables that remember and from new ones.
+// TestMemoConsistency: cached picks equal computed ones. It repeats the same picks in another order, with
+// tables that have them cached and with new ones.
 func TestMemoConsistency(t *testing.T) {
 	g := largeMachines()["switches"].graph(t)
 	old := NewTables(g, DefaultWeights())

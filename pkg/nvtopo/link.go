@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// LinkKind is the medium the fastest path between two accelerators uses. New
-// vendors' fabrics are further kinds; nothing else in the package changes.
+// LinkKind is the medium of the fastest path between two accelerators. New vendors' fabrics are further
+// kinds; nothing else in the package changes.
 type LinkKind uint8
 
 // The kinds of link. KindUnknown is the zero value and worse than any other.
@@ -28,7 +28,7 @@ var fabricPrefix = map[LinkKind]string{KindNVLink: "NV", KindXGMI: "XGMI", KindH
 // `nvidia-smi topo -m`, from nearest to farthest.
 type PCIeLevel uint8
 
-// The PCIe levels. PCIeUnknown is the zero value: the source did not say.
+// The PCIe levels. PCIeUnknown is the zero value: the source gave no level.
 const (
 	PCIeUnknown PCIeLevel = iota
 	PCIePIX               // at most a single PCIe bridge
@@ -48,7 +48,7 @@ func (l PCIeLevel) String() string {
 	return fmt.Sprintf("PCIeLevel(%d)", uint8(l))
 }
 
-// Rank is the level's weight in the objective: PIX 0, PXB 1, PHB 2, NODE 3,
+// Rank returns the level's weight in the objective: PIX 0, PXB 1, PHB 2, NODE 3,
 // SYS 4, and unknown 0.
 func (l PCIeLevel) Rank() int64 {
 	if l == PCIeUnknown {
@@ -57,7 +57,7 @@ func (l PCIeLevel) Rank() int64 {
 	return int64(l) - 1
 }
 
-// ParsePCIeLevel reads a level's name; "SOC", which old drivers print, is SYS.
+// ParsePCIeLevel parses a level's name; "SOC", which old drivers print, is SYS.
 func ParsePCIeLevel(s string) (PCIeLevel, error) {
 	if s == "SOC" {
 		return PCIeSYS, nil
@@ -70,8 +70,8 @@ func ParsePCIeLevel(s string) (PCIeLevel, error) {
 	return PCIeUnknown, fmt.Errorf("unknown PCIe level %q, want one of PIX, PXB, PHB, NODE, SYS, SOC", s)
 }
 
-// Class names the best path between two accelerators: a fabric with a number
-// of links ("NV12"), or a PCIe level ("PIX"). The zero value is unknown.
+// Class is the best path between two accelerators: a fabric with a number of links ("NV12"), or a PCIe
+// level ("PIX"). The zero value is unknown.
 type Class struct {
 	Kind  LinkKind
 	Lanes int       // links of a fabric; 0 for PCIe
@@ -89,8 +89,8 @@ func (c Class) String() string {
 // IsFabric reports whether the class is a direct accelerator fabric such as NVLink.
 func (c Class) IsFabric() bool { return c.Kind >= KindNVLink }
 
-// rank orders classes from worst to best: unknown, SYS … PIX, then fabrics by
-// number of links. Fabrics of different vendors never meet on one graph.
+// rank returns the place of a class in the order from worst to best: unknown, SYS … PIX, then fabrics by
+// number of links. Fabrics of different vendors are never in one graph.
 func (c Class) rank() int {
 	switch {
 	case c.IsFabric():
@@ -109,8 +109,8 @@ func (c Class) AtLeast(floor Class) bool { return c.rank() >= floor.rank() }
 // (notes of NVML API 13, NVML_NVLINK_MAX_LINKS).
 const maxLanes = 64
 
-// ParseClass reads a class name as `nvidia-smi topo -m` prints it, and the
-// name of a fabric alone ("NVLINK", "XGMI", "HCCS"), which means one link.
+// ParseClass parses a class name as `nvidia-smi topo -m` prints it, and the name of a fabric alone
+// ("NVLINK", "XGMI", "HCCS"), which means one link.
 func ParseClass(s string) (Class, error) {
 	u := strings.ToUpper(strings.TrimSpace(s))
 	if u == "NVLINK" || u == "NV" {
@@ -139,7 +139,7 @@ func ParseClass(s string) (Class, error) {
 // Link is the connection of one pair of accelerators.
 type Link struct {
 	Class     Class
-	PCIe      PCIeLevel // PCIe distance of the pair, known or not, whatever the class
+	PCIe      PCIeLevel // PCIe distance of the pair for every class, or unknown
 	Switched  bool      // the fabric path goes through a switch
 	Bandwidth int64     // kB/s in one direction
 	Latency   int64     // ns

@@ -7,7 +7,7 @@ import (
 	"math/bits"
 )
 
-// MaxGPUs is the most accelerators one graph may hold: the width of a Mask.
+// MaxGPUs is the most accelerators of one graph: the width of a Mask.
 const MaxGPUs = 64
 
 // Mask is a set of GPU positions of one graph: bit i stands for GPUs[i].
@@ -30,13 +30,13 @@ func FullMask(n int) Mask {
 	return 1<<n - 1
 }
 
-// Len is the number of members.
+// Len returns the number of members.
 func (m Mask) Len() int { return bits.OnesCount64(uint64(m)) }
 
 // Has reports whether position i is a member.
 func (m Mask) Has(i int) bool { return m>>i&1 != 0 }
 
-// First is the lowest member, 64 when empty.
+// First returns the lowest member, 64 when empty.
 func (m Mask) First() int { return bits.TrailingZeros64(uint64(m)) }
 
 // Positions returns the members in ascending order.
@@ -59,7 +59,7 @@ func (m Mask) All() iter.Seq[int] {
 	}
 }
 
-// LexLess orders two sets of equal size by their ascending member lists.
+// LexLess reports whether m comes before o, a set of equal size, by their ascending member lists.
 func (m Mask) LexLess(o Mask) bool {
 	d := m ^ o
 	return d&-d&m != 0

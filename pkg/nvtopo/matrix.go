@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// matrix is what the objective sees of a graph, by position and in flat
-// arrays: the same for every graph of one class.
+// matrix holds the parts of a graph that the objective uses, by position and in flat arrays: the same for
+// every graph of one class.
 type matrix struct {
 	n     int
 	all   Mask
@@ -131,7 +131,7 @@ func (m *matrix) fillOK(same []Mask) {
 	}
 }
 
-// numaCount is the number of NUMA nodes of a set.
+// numaCount returns the number of NUMA nodes of a set.
 func (m *matrix) numaCount(s Mask) int {
 	var nodes Mask
 	for ; s != 0; s &= s - 1 {
@@ -140,7 +140,7 @@ func (m *matrix) numaCount(s Mask) int {
 	return nodes.Len()
 }
 
-// numaDistance is the greatest NUMA distance between two GPUs of a set.
+// numaDistance returns the greatest NUMA distance between two GPUs of a set.
 func (m *matrix) numaDistance(s Mask) int {
 	d := 0
 	for ; s != 0; s &= s - 1 {
@@ -165,7 +165,7 @@ func (m *matrix) sums(s Mask) (pcie, pair int64) {
 	return pcie, pair
 }
 
-// latencyAt is the greatest latency of the links of s with bandwidth steps[at].
+// latencyAt returns the greatest latency of the links of s with bandwidth steps[at].
 func (m *matrix) latencyAt(s Mask, at int) int64 {
 	if l := m.stepLat[at]; l >= 0 {
 		return l
@@ -211,10 +211,10 @@ func (m *matrix) strictVariant(c *Constraint) int {
 	return v
 }
 
-// variants is the number of values of variant.
+// variants returns the number of values of variant.
 func (m *matrix) variants() int { return 3 * len(m.ok) }
 
-// filter is a variant taken apart again.
+// filter is the decoded form of a variant.
 type filter struct {
 	ok     []Mask
 	policy Policy // PolicyNone where the policy excludes nothing
@@ -224,7 +224,7 @@ func (m *matrix) filter(variant int) filter {
 	return filter{ok: m.ok[variant%len(m.ok)], policy: PolicyNone + Policy(variant/len(m.ok))}
 }
 
-// maxNodes is the most NUMA nodes k GPUs may span under the filter.
+// maxNodes returns the most NUMA nodes that k GPUs may span under the filter.
 func (m *matrix) maxNodes(f filter, k int) int {
 	switch f.policy {
 	case PolicyRestricted:

@@ -4,12 +4,12 @@ package nvtopo
 
 import "sync"
 
-// maxRemembered bounds a memo; when it is full it starts anew. A cluster's nodes
-// of one class are in at most a few hundred states at a time.
+// maxRemembered bounds a memo, which is cleared when full. A cluster's nodes of one class are in at most
+// a few hundred states at a time.
 const maxRemembered = 1 << 13
 
-// memo remembers answers that are dear to compute. Its zero value is empty, and a
-// hit does not allocate.
+// memo caches answers that are expensive to compute. Its zero value is empty, and a hit does not
+// allocate.
 type memo[K comparable, V any] struct {
 	mu sync.RWMutex
 	m  map[K]V
@@ -37,16 +37,15 @@ func (m *memo[K, V]) len() int {
 	return len(m.m)
 }
 
-// question is one pick from a graph above 16 GPUs.
+// question is the key of one pick from a graph above 16 GPUs.
 type question struct {
 	free, avail Mask
 	k, variant  int
 }
 
-// remembered is what was found out about a graph and is in no table: every
-// extension point of a scheduling cycle asks the same questions, and so do the
-// nodes of a class that are in the same state. All but orders is for graphs above
-// 16 GPUs.
+// remembered caches answers about a graph that are in no table: every extension point of a scheduling
+// cycle needs the same answers, and so do the nodes of a class in the same state. All but orders is for
+// graphs above 16 GPUs.
 type remembered struct {
 	orders   memo[Mask, []int]
 	picks    memo[question, Mask]
@@ -54,7 +53,7 @@ type remembered struct {
 	residual memo[Mask, int64]
 }
 
-// search is branchAndBound, remembered.
+// search is branchAndBound with cached answers.
 func (c *classTables) search(free, avail Mask, k, variant int) Mask {
 	q := question{free, avail, k, variant}
 	s, ok := c.known.picks.get(q)
@@ -65,7 +64,7 @@ func (c *classTables) search(free, avail Mask, k, variant int) Mask {
 	return s
 }
 
-// largeStep is searchStep, remembered.
+// largeStep is searchStep with cached answers.
 func (c *classTables) largeStep(s Mask) int {
 	step, ok := c.known.steps.get(s)
 	if !ok {
@@ -75,7 +74,7 @@ func (c *classTables) largeStep(s Mask) int {
 	return step
 }
 
-// largeResidual is residualBound, remembered.
+// largeResidual is residualBound with cached answers.
 func (c *classTables) largeResidual(free Mask) int64 {
 	r, ok := c.known.residual.get(free)
 	if !ok {
@@ -85,8 +84,7 @@ func (c *classTables) largeResidual(free Mask) int64 {
 	return r
 }
 
-// ringOf is ringOrder at the set's own bottleneck, remembered. The caller must not
-// change it.
+// ringOf returns ringOrder at the set's own bottleneck, cached. The caller must not change it.
 func (c *classTables) ringOf(s Mask) []int {
 	order, ok := c.known.orders.get(s)
 	if !ok {
@@ -100,8 +98,8 @@ func (c *classTables) ringOf(s Mask) []int {
 	return order
 }
 
-// bytes is an estimate: a map of n entries takes about one and a half
-// times their size, and a ring is some 16 numbers.
+// bytes estimates the memory: a map of n entries takes about one and a half times their size, and a ring
+// is some 16 numbers.
 func (r *remembered) bytes() int {
 	return 3 * (160*r.orders.len() + 40*r.picks.len() + 16*r.steps.len() + 16*r.residual.len()) / 2
 }

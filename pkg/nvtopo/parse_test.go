@@ -26,7 +26,7 @@ func TestParsePolicy(t *testing.T) {
 	}
 }
 
-// FuzzParseClass: what is read prints as itself, and order survives.
+// FuzzParseClass checks that a parsed class prints as itself and that order is preserved.
 func FuzzParseClass(f *testing.F) {
 	for _, s := range []string{"NV12", "nv1", "NVLINK", "PIX", "SOC", "XGMI4", "HCCS", "NV0", "NV+1", "NV99", "", " SYS "} {
 		f.Add(s)
@@ -49,8 +49,8 @@ func FuzzParseClass(f *testing.F) {
 	})
 }
 
-// FuzzParseCPUList: what is read is sorted, without repeats, and prints as a
-// list that reads back equal.
+// FuzzParseCPUList checks that a parsed list is sorted, without repeats, and prints as a list that parses
+// to an equal one.
 func FuzzParseCPUList(f *testing.F) {
 	for _, s := range []string{"", "0", "0-3,8", "3,1,2", "0-0", "1-0", "8191", "8192", "0-", "-1", "a", "0,,1", "0-8191,0-8191,0-8191,0-8191,0-8191"} {
 		f.Add(s)

@@ -2,7 +2,7 @@
 
 package nvtopo
 
-// Choice is a set of GPUs and what it is worth.
+// Choice is a picked set of GPUs and its value by the criteria of the objective.
 type Choice struct {
 	Set       Mask
 	Ring      []int // positions in ring order
@@ -10,19 +10,19 @@ type Choice struct {
 	Class     Class // class of that link; zero for one GPU
 	Latency   int64 // ns of that link; 0 for one GPU
 	NUMANodes []int // ascending ids; UnknownNUMA where a node is not known
-	Residual  int64 // of what stays free
+	Residual  int64 // of the GPUs that stay free
 	PairSum   int64 // kB/s, over all pairs
 	PCIeSum   int64 // of the PCIe ranks of all pairs
 }
 
-// Pick returns the best k GPUs of free and allowed under the constraint. free
-// is what nobody uses, and the residual counts all of it; allowed restricts the
-// choice only. No GPUs are asked for with k = 0: the empty set.
+// Pick returns the best k GPUs of free and allowed under the constraint. free is the set of unused GPUs,
+// and the residual is taken of all of it; allowed restricts the choice only. For k = 0 it returns the
+// empty set.
 func (t *Tables) Pick(free, allowed Mask, k int, con Constraint) (Mask, bool) {
 	c := t.c
 	free &= c.all
-	// The scheduler asks this per node and pod, mostly without constraints: that
-	// way makes no call, so nothing is spilled for one.
+	// The scheduler calls this per node and pod, mostly without constraints: that path makes no call, so no
+	// register is spilled for one.
 	if free&^allowed == 0 && uint(k-1) < uint(c.n) && len(c.answers) > 0 && con.unconstrained() {
 		if a := c.answers[0].Load(); a != nil {
 			s := Mask(a.sets[k<<(c.n&31)|int(free)])
@@ -32,10 +32,9 @@ func (t *Tables) Pick(free, allowed Mask, k int, con Constraint) (Mask, bool) {
 	return t.pick(free, free&allowed, k, &con)
 }
 
-// PickUsable is Pick on a machine some of whose GPUs are degraded. These belong to
-// no set of two or more, so what stays free is worth what it is without them. A
-// single GPU therefore costs nothing if it is a degraded one: the lowest of these
-// comes first, and only where none will do an intact one is taken.
+// PickUsable is Pick on a machine with degraded GPUs. These belong to no set of two or more, so the
+// residual is taken without them. A single degraded GPU therefore costs nothing: the lowest one that
+// satisfies the constraint is taken first, and an intact one only if none does.
 func (t *Tables) PickUsable(free, degraded, allowed Mask, k int, con Constraint) (Mask, bool) {
 	if degraded == 0 {
 		return t.Pick(free, allowed, k, con)
@@ -46,10 +45,9 @@ func (t *Tables) PickUsable(free, degraded, allowed Mask, k int, con Constraint)
 	return t.Pick(free&^degraded, allowed, k, con)
 }
 
-// PickWhere is Pick among the sets that keep also accepts: demands that are not
-// a property of the graph, such as free CPUs beside the set. Every set is a
-// candidate, so it costs C(|free|, k) steps up to 16 GPUs. Above, keep must
-// depend only on how many GPUs the set has on which NUMA nodes.
+// PickWhere is Pick among the sets that keep also accepts, for demands that are not a property of the
+// graph, such as free CPUs beside the set. Every set is a candidate, so it costs C(|free|, k) steps up to
+// 16 GPUs. Above, keep must depend only on how many GPUs the set has on which NUMA nodes.
 func (t *Tables) PickWhere(free, allowed Mask, k int, con Constraint, keep func(Mask) bool) (Mask, bool) {
 	c := t.c
 	free &= c.all
@@ -64,8 +62,8 @@ func (t *Tables) PickWhere(free, allowed Mask, k int, con Constraint, keep func(
 	return t.fastEnough(c.enumerate(free, avail, k, f, keep), k, &con)
 }
 
-// unconstrained reports whether the constraint is that of variant 0, without a
-// bandwidth. Field by field: comparing with an empty Class reads memory.
+// unconstrained reports whether the constraint is that of variant 0, without a bandwidth. It compares
+// field by field because comparing with an empty Class reads memory.
 func (con *Constraint) unconstrained() bool {
 	return con.Policy <= PolicyNone && !con.AllowMixedModels && con.MinBandwidth <= 0 &&
 		con.MinLink.Kind == 0 && con.MinLink.Lanes == 0 && con.MinLink.PCIe == 0
@@ -95,7 +93,7 @@ func (t *Tables) pick(free, avail Mask, k int, con *Constraint) (Mask, bool) {
 	return t.fastEnough(s, k, con)
 }
 
-// fastEnough is s unless it is empty or its ring is slower than asked.
+// fastEnough returns s and whether it is not empty and its ring is at least MinBandwidth.
 func (t *Tables) fastEnough(s Mask, k int, con *Constraint) (Mask, bool) {
 	if con.MinBandwidth > 0 && k > 1 && t.Ring(s) < con.MinBandwidth {
 		return 0, false
@@ -103,8 +101,7 @@ func (t *Tables) fastEnough(s Mask, k int, con *Constraint) (Mask, bool) {
 	return s, s != 0
 }
 
-// Choose is Pick with everything worth knowing about the set, or the reason
-// why there is none.
+// Choose is Pick that also returns the set's values, or the reason why there is no set.
 func (t *Tables) Choose(free, allowed Mask, k int, con Constraint) (Choice, Shortfall) {
 	s, ok := t.Pick(free, allowed, k, con)
 	if !ok {
@@ -119,7 +116,7 @@ func (t *Tables) Choose(free, allowed Mask, k int, con Constraint) (Choice, Shor
 	return ch, ShortNone
 }
 
-// Shortfall tells why Pick finds nothing; ShortNone when it finds something.
+// Shortfall returns the reason why Pick finds no set; ShortNone when it finds one.
 func (t *Tables) Shortfall(free, allowed Mask, k int, con Constraint) Shortfall {
 	if k < 0 || (free&allowed&t.c.all).Len() < k {
 		return ShortFree

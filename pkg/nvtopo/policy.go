@@ -4,20 +4,20 @@ package nvtopo
 
 import "fmt"
 
-// Policy says how many NUMA nodes the GPUs of one request may span.
+// Policy limits how many NUMA nodes the GPUs of one request may span.
 type Policy uint8
 
 // The policies, named after kubelet's Topology Manager policies.
 const (
 	PolicyBestEffort     Policy = iota // prefer few NUMA nodes; the zero value
 	PolicyNone                         // no constraint either: the objective still prefers few nodes
-	PolicyRestricted                   // no more nodes than that many GPUs need on the empty machine
+	PolicyRestricted                   // no more nodes than this many GPUs need on the empty machine
 	PolicySingleNUMANode               // one node
 )
 
 var policyNames = [...]string{"best-effort", "none", "restricted", "single-numa-node"}
 
-// String returns the name a pod writes.
+// String returns the name used in pods.
 func (p Policy) String() string {
 	if int(p) < len(policyNames) {
 		return policyNames[p]
@@ -25,7 +25,7 @@ func (p Policy) String() string {
 	return fmt.Sprintf("Policy(%d)", uint8(p))
 }
 
-// ParsePolicy reads a policy's name; "single-numa" is short for "single-numa-node".
+// ParsePolicy parses a policy's name; "single-numa" is short for "single-numa-node".
 func ParsePolicy(s string) (Policy, error) {
 	if s == "single-numa" {
 		return PolicySingleNUMANode, nil

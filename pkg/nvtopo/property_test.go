@@ -114,8 +114,7 @@ func checkPick(t *testing.T, tables *Tables, b *brute, free, allowed Mask, k int
 	}
 }
 
-// TestSetValueBruteForce: the values of sets equal a brute force. It covers what Choose reports,
-// for every set.
+// TestSetValueBruteForce: the values that Choose returns for every set equal a brute force.
 func TestSetValueBruteForce(t *testing.T) {
 	t.Parallel()
 	for _, name := range slices.Sorted(maps.Keys(machines())) {
@@ -158,7 +157,7 @@ func TestSetValueBruteForce(t *testing.T) {
 	}
 }
 
-// checkChoice asks for exactly the set s of a machine on which all is free.
+// checkChoice picks exactly the set s of a machine on which all GPUs are free.
 func checkChoice(t *testing.T, tables *Tables, b *brute, s Mask) {
 	t.Helper()
 	g := tables.Graph()

@@ -12,33 +12,33 @@ import (
 )
 
 const (
-	// keptClasses, those asked for last, are kept though no graph has them at the moment: a
-	// link that goes and comes must not cost the tables each time. Real clusters have 1 to
-	// 12 machine types, and a few more classes for damaged machines.
+	// keptClasses is how many of the last used classes are kept even when no graph has them: a link that
+	// flaps must not rebuild the tables each time. Real clusters have 1 to 12 machine types, and a few more
+	// classes for damaged machines.
 	keptClasses = 16
-	// countedMachines bounds the machines that are told apart in a class.
+	// countedMachines bounds the machines that are counted in a class.
 	countedMachines = 8
-	// maxPrepared bounds the memory of the answer tables of all classes above 8 GPUs,
-	// 7 MiB each for 16 GPUs. What has none is answered as exactly, but slower.
+	// maxPrepared bounds the memory of the answer tables of all classes above 8 GPUs, 7 MiB each for 16
+	// GPUs. Answers without a table are as exact, but slower.
 	maxPrepared = 128 << 20
-	// preparedAtOnce bounds the work of one call of PrepareAll; of classes that one
-	// machine has one is built, since a machine may be of another class each time.
+	// preparedAtOnce bounds the work of one call of PrepareAll. Of classes that a single machine has, one is
+	// built per call, since a machine may change its class each time.
 	preparedAtOnce = 4
 )
 
-// Registry keeps one set of tables per graph class for as long as somebody holds
-// them: a node whose graph is another each second costs no more than the last one.
+// Registry keeps one set of tables per graph class while they are referenced. A node whose graph changes
+// each second costs no more memory than its last graph.
 type Registry struct {
 	weights Weights
 	budget  int // bytes of answer tables of classes above 8 GPUs
 
 	mu      sync.Mutex
 	classes map[string]*registered // graph class key -> tables; guarded by mu
-	recent  []*classTables         // the last keptClasses asked for, newest last; guarded by mu
+	recent  []*classTables         // the last keptClasses used, newest last; guarded by mu
 }
 
-// registered lets the first caller build outside the registry's mutex while
-// the others of the same class wait for it only.
+// registered lets the first caller build outside the registry's mutex; only the other callers of the same
+// class wait for it.
 type registered struct {
 	building sync.Mutex
 	tables   weak.Pointer[classTables] // nil value while there are none; guarded by building and Registry.mu, both to write
@@ -56,9 +56,8 @@ func (r *Registry) Tables(g *Graph) *Tables {
 	return &Tables{g: g, c: c}
 }
 
-// Share is Tables for a caller that keeps many graphs: the graph of the tables is equal
-// to g, and has its links in common with others of its class. built says whether the tables
-// were not there.
+// Share is Tables for a caller that keeps many graphs: the graph of the tables is equal to g and shares
+// its links with others of its class. built reports whether the tables were built by this call.
 func (r *Registry) Share(g *Graph) (tables *Tables, built bool) {
 	c, built := r.class(g)
 	return &Tables{g: g.sharing(c.links), c: c}, built
@@ -87,13 +86,13 @@ func (r *Registry) class(g *Graph) (c *classTables, built bool) {
 	return c, built
 }
 
-// add needs e.building.
+// add registers tables of a class; the caller holds e.building.
 func (r *Registry) add(e *registered, key string, c *classTables) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.tables = weak.Make(c)
-	r.classes[key] = e       // it may have been forgotten meanwhile
-	registry := weak.Make(r) // what a clean-up holds is never collected, and the registry holds the tables
+	r.classes[key] = e       // it may have been dropped meanwhile
+	registry := weak.Make(r) // values held by a clean-up are never collected, and the registry holds the tables
 	runtime.AddCleanup(c, func(key string) {
 		if r := registry.Value(); r != nil {
 			r.forget(key)
@@ -101,7 +100,7 @@ func (r *Registry) add(e *registered, key string, c *classTables) {
 	}, key)
 }
 
-// keep has tables kept that were asked for.
+// keep marks tables as used last, so that they are kept.
 func (r *Registry) keep(c *classTables) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +116,7 @@ func (r *Registry) keep(c *classTables) {
 	r.recent = append(r.recent, c)
 }
 
-// forget drops the entry of tables that nobody holds any more.
+// forget drops the entry of tables that are no longer referenced.
 func (r *Registry) forget(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +139,7 @@ func (r *Registry) entry(key string, g *Graph) *registered {
 	return e
 }
 
-// built returns the tables of all classes, those that most machines have first.
+// built returns the tables of all classes, those with the most machines first.
 func (r *Registry) built() []class {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,16 +169,15 @@ func (r *Registry) Stats() (classes, bytes int) {
 	return len(all), bytes
 }
 
-// PrepareAll builds remaining answer tables of classes known now, a few each time it
-// is called and those that most machines have first, as far as memory is allowed for
-// them, and drops those of the others. It is meant for a background goroutine and
-// returns the context's error when that ends first.
+// PrepareAll builds missing answer tables of the classes known now, a few per call and those with the
+// most machines first, within the memory limit, and drops those of the others. It is meant for a
+// background goroutine and returns the context's error when that ends first.
 func (r *Registry) PrepareAll(ctx context.Context) error {
 	left, at := r.budget, 0
 	for _, a := range r.built() {
 		c := a.c
 		if c.n <= eagerGPUs || c.n > exactGPUs {
-			continue // nothing dear to build
+			continue // nothing expensive to build
 		}
 		if left -= c.answerBytes(); left < 0 {
 			c.release()
@@ -198,10 +196,10 @@ func (r *Registry) PrepareAll(ctx context.Context) error {
 	return nil
 }
 
-// answerBytes is what Prepare's tables take.
+// answerBytes returns the memory of the tables that Prepare builds.
 func (c *classTables) answerBytes() int { return len(preparedPolicies()) * 2 * (c.n + 1) << c.n }
 
-// release drops the answer tables, as classes that more machines have need the memory.
+// release drops the answer tables when classes with more machines need the memory.
 func (c *classTables) release() {
 	for i := range c.answers {
 		c.answers[i].Store(nil)

@@ -95,8 +95,8 @@ func twoGPUs(t *testing.T, bandwidth int64) *Graph {
 	return g
 }
 
-// TestRegistryForgetting: the registry forgets classes that nobody has. It plays a node whose graph
-// is another each time: the tables of the last few are kept, and those of a machine that is there.
+// TestRegistryForgetting: the registry forgets unused classes. It plays a node whose graph changes each
+// time: the tables of the last few are kept, and those of a machine that is still present.
 func TestRegistryForgetting(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(DefaultWeights())
@@ -120,7 +120,7 @@ func TestRegistryForgetting(t *testing.T) {
 	}
 }
 
-// TestRegistryCollected: a registry that nobody holds is collected with its tables. An explanation and a
+// TestRegistryCollected: a registry without references is collected with its tables. An explanation and a
 // replay make one each.
 func TestRegistryCollected(t *testing.T) {
 	t.Parallel()
@@ -137,9 +137,8 @@ func TestRegistryCollected(t *testing.T) {
 	t.Error("the registry is still there")
 }
 
-// TestRegistryRetention: the registry keeps what was asked for last. A machine that was there from
-// the start loses a link, and has it back after others came and went. Its tables were then built
-// anew.
+// TestRegistryRetention: the registry keeps the last used classes. A machine loses a link, and has it
+// back after others came and went. Its tables used to be rebuilt then.
 func TestRegistryRetention(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(DefaultWeights())
@@ -175,8 +174,8 @@ func TestRegistryRetention(t *testing.T) {
 	}
 }
 
-// TestPrepareAllPriority: PrepareAll prefers what most machines have. Singular machines must not
-// keep the tables of those that make up the cluster from being built, nor fill the memory.
+// TestPrepareAllPriority: PrepareAll prefers the classes with the most machines. Singular machines must
+// not keep the tables of those that make up the cluster from being built, nor fill the memory.
 func TestPrepareAllPriority(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(DefaultWeights())
@@ -230,7 +229,7 @@ func TestPrepareAllBudget(t *testing.T) {
 	}
 }
 
-// ofThree asks for the tables of three machines alike.
+// ofThree returns the tables of three equal machines.
 func ofThree(r *Registry, alike *Graph) (t *Tables) {
 	for i := range 3 {
 		g := *alike

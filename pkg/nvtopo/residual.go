@@ -5,8 +5,8 @@ package nvtopo
 import "math/bits"
 
 const (
-	// valueScale turns kB/s into the unit of group values, 10^-6 kB/s, so that
-	// the published factors leave whole numbers on real machines.
+	// valueScale converts kB/s to the unit of group values, 10^-6 kB/s, so that the published factors leave
+	// whole numbers on real machines.
 	valueScale = 1_000_000
 	// maxRing bounds the bandwidth that enters a group value (10 TB/s), so that no
 	// graph read from outside can overflow.
@@ -23,7 +23,7 @@ func mulDiv(a, b, c int64) int64 {
 	return int64(q)
 }
 
-// groupValue is the published value of a group in 10^-6 kB/s: ring · 0.9^(NUMA
+// groupValue returns the published value of a group in 10^-6 kB/s: ring · 0.9^(NUMA
 // nodes-1) · (0.95 when two of them are far apart) · (1 - 0.0005 · PCIe ranks),
 // each step truncated.
 func groupValue(ring int64, nodes, distance int, pcie int64) int64 {
@@ -37,13 +37,13 @@ func groupValue(ring int64, nodes, distance int, pcie int64) int64 {
 	return mulDiv(v, max(0, 2000-pcie), 2000)
 }
 
-// weighted is one term of the residual, w_g · g · V_g, truncated.
+// weighted returns one term of the residual, w_g · g · V_g, truncated.
 func (w *Weights) weighted(g int, packed int64) int64 {
 	return mulDiv(packed, max(0, w.Group[g])*int64(g), 1000)
 }
 
-// residualTable returns R for every free set of up to 16 GPUs. value holds the
-// group value of each set of 2…8 GPUs.
+// residualTable returns R for every free set of up to 16 GPUs. value is the group value of each set of
+// 2…8 GPUs.
 func residualTable(n int, w *Weights, value []int64) []int64 {
 	r := make([]int64, 1<<n)
 	packed := make([]int64, 1<<n)

@@ -101,8 +101,8 @@ func (l *local) paths(reach []uint16) {
 	}
 }
 
-// sums fills most[at(s, v)], for s over vertices 1…n-1, with the greatest sum of links of a
-// path from vertex 0 that visits exactly s and ends at v; noPath where there is none.
+// sums fills most[at(s, v)], for s over vertices 1…n-1, with the greatest sum of links of a path from
+// vertex 0 that visits exactly s and ends at v; noPath without such a path.
 func (l *local) sums(m *matrix, most []int64) {
 	for s := 1; s < 1<<(l.n-1); s++ {
 		for r := uint16(s); r != 0; r &= r - 1 {
@@ -130,10 +130,9 @@ func (l *local) at(s uint16, v int) int { return int(s)*l.n + v }
 
 func (l *local) link(m *matrix, u, v int) int64 { return m.bw[l.pos[u]*m.n+l.pos[v]] }
 
-// order returns, of the rings from vertex 0 with the greatest sum of links, the
-// lexicographically smallest; nil if there is no ring. A vertex may come next when the best
-// path from vertex 0 over all that is left ends at it, because that path walked backwards
-// completes the ring.
+// order returns the lexicographically smallest of the rings from vertex 0 with the greatest sum of links;
+// nil if there is no ring. A vertex may come next when the best path from vertex 0 over all remaining
+// vertices ends at it, because that path in reverse completes the ring.
 func (l *local) order(m *matrix) []int {
 	most := make([]int64, l.n<<(l.n-1))
 	l.sums(m, most)
@@ -159,9 +158,8 @@ func (l *local) order(m *matrix) []int {
 	return out
 }
 
-// ringOrder returns, of the rings of s whose bottleneck is the given one, that with the
-// greatest sum of links, of these the lexicographically smallest, starting at the lowest
-// member.
+// ringOrder returns the ring of s, from its lowest member, that has the given bottleneck and the greatest
+// sum of links; of several the lexicographically smallest.
 func (m *matrix) ringOrder(s Mask, bottleneck int64) []int {
 	switch k := s.Len(); {
 	case k < 3:
@@ -173,8 +171,8 @@ func (m *matrix) ringOrder(s Mask, bottleneck int64) []int {
 	return l.order(m)
 }
 
-// ringClass is the class of the weakest edge of a ring: the least bandwidth,
-// among equals the worst class.
+// ringClass returns the class of the weakest edge of a ring: the least bandwidth, among equals the worst
+// class.
 func (m *matrix) ringClass(order []int) Class {
 	var worst Class
 	bw := int64(-1)

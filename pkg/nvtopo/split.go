@@ -9,15 +9,13 @@ import (
 	"slices"
 )
 
-// Split divides a set into disjoint subsets of the given sizes, in their
-// order. It maximises the worst ring among the subsets of two or more, then the
-// sum of the rings, then minimises the sum of the subsets' numbers of NUMA nodes,
-// then that of their NUMA distances, then takes the lexicographically smallest
-// sequence of sets. A size of 0 gives an empty set; it fails when the sizes do
-// not fit.
+// Split divides a set into disjoint subsets of the given sizes, in their order. It maximises the worst
+// ring among the subsets of two or more, then the sum of the rings, then minimises the sum of the
+// subsets' numbers of NUMA nodes, then that of their NUMA distances, then takes the lexicographically
+// smallest sequence of sets. A size of 0 gives an empty set; it fails when the sizes do not fit.
 //
-// It is exact up to 16 GPUs in the set. Above that the largest subsets are
-// taken first, each the best that Pick finds among what is left.
+// It is exact up to 16 GPUs in the set. Above that the largest subsets are taken first, each the best
+// that Pick finds among the remaining GPUs.
 func (t *Tables) Split(set Mask, sizes []int) ([]Mask, bool) {
 	set &= t.c.all
 	total := 0
@@ -38,8 +36,7 @@ func (t *Tables) Split(set Mask, sizes []int) ([]Mask, bool) {
 	return s.sets(), true
 }
 
-// Groups divides the free GPUs into as many groups of g as there is room for,
-// for data parallelism; nil when there is none.
+// Groups divides the free GPUs into as many groups of g as fit, for data parallelism; nil when none fits.
 func (t *Tables) Groups(free Mask, g int) []Mask {
 	free &= t.c.all
 	if g < 1 || free.Len() < g {
@@ -64,27 +61,26 @@ func (t *Tables) splitGreedily(set Mask, sizes []int) []Mask {
 	return out
 }
 
-// splitter is the dynamic program of one Split over the subsets of its set,
-// whose members are renumbered 0, 1, … in ascending order. Before subset i is
-// chosen a number of members is left that belongs to i alone (empty subsets
-// aside), so tables indexed by what is left serve all i.
+// splitter is the dynamic program of one Split over the subsets of its set, whose members are renumbered
+// 0, 1, … in ascending order. The number of members left before subset i is chosen identifies i (empty
+// subsets aside), so tables indexed by the members left serve all i.
 //
-// "Worst, then sum" does not decompose, so the worst is settled first, then the sum
-// among divisions whose subsets all reach it, then the spread among those of that sum.
+// "Worst, then sum" does not decompose, so the worst is settled first, then the sum among divisions whose
+// subsets all reach it, then the spread among those of that sum.
 type splitter struct {
 	steps  []int64
 	ring   []uint8
 	spread []int64 // of a local set: its NUMA nodes, then the greatest distance between two of them
 	global []Mask  // the set of positions a local set stands for
 	sizes  []int
-	// By what is left: the best that the subsets to come can reach.
+	// By members left: the best that the remaining subsets can reach.
 	worst []int64 // the worst ring
 	sum   []int64 // of the rings, each at least floor, or impossible
 	near  []int64 // the sum of the spreads, negated, of subsets with the best sum; or impossible
 	floor int64
 }
 
-// impossible is worse than what any subset is worth.
+// impossible is worse than the value of any subset.
 const impossible = math.MinInt64
 
 func newSplitter(m *matrix, set Mask, sizes []int) *splitter {
@@ -108,8 +104,8 @@ func newSplitter(m *matrix, set Mask, sizes []int) *splitter {
 	return s
 }
 
-// spreads returns for each local set a number that is smaller for fewer NUMA nodes,
-// and of as many for a smaller distance. A local set comes after its subsets.
+// spreads returns for each local set a number that is smaller for fewer NUMA nodes, and at equal numbers
+// for a smaller distance. A local set comes after its subsets.
 func (m *matrix) spreads(global []Mask) []int64 {
 	const distances = 1 << 32
 	spread := make([]int64, len(global))
@@ -143,7 +139,7 @@ func (m *matrix) stepsOf(set Mask) []int64 {
 	return steps
 }
 
-// value is the ring of a subset and whether it has one.
+// value returns the ring of a subset and whether it has one.
 func (s *splitter) value(l Mask) (int64, bool) {
 	if l&(l-1) == 0 {
 		return 0, false
@@ -165,7 +161,7 @@ func (s *splitter) solve() {
 	s.fill(s.near, 0, s.nearWith)
 }
 
-// sumWith is the best sum that begins with subset t and leaves rest, or impossible.
+// sumWith returns the best sum that begins with subset t and leaves rest, or impossible.
 func (s *splitter) sumWith(t, rest Mask) int64 {
 	v, ok := s.value(t)
 	if s.sum[rest] == impossible || ok && v < s.floor {
@@ -174,7 +170,8 @@ func (s *splitter) sumWith(t, rest Mask) int64 {
 	return v + s.sum[rest]
 }
 
-// nearWith is the same of near.
+// nearWith returns the best negated sum of spreads that begins with subset t and leaves rest, or
+// impossible.
 func (s *splitter) nearWith(t, rest Mask) int64 {
 	if s.near[rest] == impossible || s.sumWith(t, rest) != s.sum[t|rest] {
 		return impossible
@@ -182,8 +179,8 @@ func (s *splitter) nearWith(t, rest Mask) int64 {
 	return s.near[rest] - s.spread[t]
 }
 
-// fill computes table[left] for all that can be left before each subset: the greatest
-// worth(subset, rest), which may read table[rest]; end is the value after the last.
+// fill computes table[left] for all sets that can be left before each subset: the greatest worth(subset,
+// rest), which may read table[rest]; end is the value after the last.
 func (s *splitter) fill(table []int64, end int64, worth func(t, rest Mask) int64) {
 	var walk, inner combinations
 	n := bits.TrailingZeros(uint(len(s.global)))
@@ -210,7 +207,7 @@ func (s *splitter) fill(table []int64, end int64, worth func(t, rest Mask) int64
 	}
 }
 
-// subsetsOf yields the subsets of k members, the empty one included.
+// subsetsOf yields the subsets of k members of m, including the empty one for k = 0.
 func subsetsOf(c *combinations, m Mask, k int) func(yield func(Mask) bool) {
 	return func(yield func(Mask) bool) {
 		if k == 0 {
@@ -223,7 +220,7 @@ func subsetsOf(c *combinations, m Mask, k int) func(yield func(Mask) bool) {
 	}
 }
 
-// sets reads the lexicographically smallest best division off the last table.
+// sets returns the lexicographically smallest best division, from the last table.
 func (s *splitter) sets() []Mask {
 	var walk combinations
 	out := make([]Mask, len(s.sizes))

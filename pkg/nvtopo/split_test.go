@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// divisionScore is what divisions are compared by, most important first.
+// divisionScore is the criteria by which divisions are compared, most important first.
 type divisionScore struct {
 	worst, sum      int64 // of the rings
 	nodes, distance int   // sums over the subsets: NUMA nodes, greatest NUMA distance

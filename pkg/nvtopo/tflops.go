@@ -4,9 +4,9 @@ package nvtopo
 
 import "strings"
 
-// tflops lists how fast a GPU computes, by words of its product name; the first match wins. Sources:
-// the makers' data sheets, dense BF16 on tensor cores, or FP16 of what has no BF16. NVIDIA's sheets
-// print twice as much where they count sparsity.
+// tflops lists the compute speed of GPUs by words of the product name; the first match wins. Sources: the
+// makers' data sheets, dense BF16 on tensor cores, or FP16 for GPUs without BF16. NVIDIA's sheets print
+// twice as much where they include sparsity.
 var tflops = []struct {
 	words string
 	speed float64
@@ -58,14 +58,14 @@ var tflops = []struct {
 	{"910B3", 313},
 }
 
-// What is not listed is taken to have perGiB, which is about the median of what is, and without a
-// known memory to be faster than all.
+// An unlisted GPU has perGiB for each GiB of memory, about the median of the listed ones; without a known
+// memory it is faster than all.
 const (
 	perGiB        = 7
 	unknownTFLOPS = 1e6
 )
 
-// TFLOPS estimates how fast the GPU computes, by its product name or else by its memory.
+// TFLOPS estimates the GPU's compute speed from its product name, or else from its memory.
 func (d *GPU) TFLOPS() float64 {
 	name := words(d.Model)
 	for _, t := range tflops {
@@ -79,10 +79,10 @@ func (d *GPU) TFLOPS() float64 {
 	return unknownTFLOPS
 }
 
-// TFLOPS is how fast the GPU of a position computes; see GPU.TFLOPS.
+// TFLOPS returns the compute speed of the GPU at a position; see GPU.TFLOPS.
 func (g *Graph) TFLOPS(i int) float64 { return g.tflops[i] }
 
-// words is a product name in upper case, with one blank around each word.
+// words returns a product name in upper case, with one blank around each word.
 func words(model string) string {
 	fields := strings.FieldsFunc(strings.ToUpper(model), func(r rune) bool { return r == ' ' || r == '-' || r == '_' })
 	return " " + strings.Join(fields, " ") + " "

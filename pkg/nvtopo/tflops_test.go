@@ -4,7 +4,7 @@ package nvtopo
 
 import "testing"
 
-// TestTFLOPS: a GPU is as fast as its data sheet says, and one without as its memory lets expect.
+// TestTFLOPS: a GPU has the speed of its data sheet, and one without the speed estimated from its memory.
 func TestTFLOPS(t *testing.T) {
 	tests := map[string]struct {
 		gpu  GPU

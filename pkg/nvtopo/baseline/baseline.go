@@ -14,12 +14,12 @@ type Picker interface {
 	Pick(g *nvtopo.Graph, free nvtopo.Mask, k int) (nvtopo.Mask, bool)
 }
 
-// All returns every baseline; the seed is that of the random one.
+// All returns every baseline; seed is the seed of the random one.
 func All(seed uint64) []Picker {
 	return []Picker{PairScore(), ClosestPair(), NearestNeighbour(), BestPartition(), Random(seed)}
 }
 
-// rule is a picker made of a function that may assume 0 < k <= |free|.
+// rule is a picker from a function that may assume 0 < k <= |free|.
 type rule struct {
 	name string
 	pick func(g *nvtopo.Graph, free nvtopo.Mask, k int) (nvtopo.Mask, bool)
@@ -35,16 +35,15 @@ func (r rule) Pick(g *nvtopo.Graph, free nvtopo.Mask, k int) (nvtopo.Mask, bool)
 	return r.pick(g, free, k)
 }
 
-// score is HAMi's pair score: 10 for SYS to 50 for PIX, and 100 more for each
-// NVLink, direct or through a switch. Source: HAMi, nvidia/links.go and
-// calculate_score.go.
+// score returns HAMi's pair score: 10 for SYS to 50 for PIX, and 100 more for each NVLink, direct or
+// through a switch. Source: HAMi, nvidia/links.go and calculate_score.go.
 func score(g *nvtopo.Graph, i, j int) int {
 	l := g.Link(i, j)
 	return pcieScore(l) + 100*l.Class.Lanes
 }
 
-// directScore is go-gpuallocator's pair score: the same, but it does not count
-// links to a switch. Source: besteffort_policy.go and links, GetNVLink.
+// directScore returns go-gpuallocator's pair score: the same without links to a switch. Source:
+// besteffort_policy.go and links, GetNVLink.
 func directScore(g *nvtopo.Graph, i, j int) int {
 	l := g.Link(i, j)
 	if l.Switched {
@@ -60,9 +59,8 @@ func pcieScore(l nvtopo.Link) int {
 	return 10 * int(nvtopo.PCIeSYS+1-l.PCIe)
 }
 
-// ClosestPair is Prim's greedy: the pair of greatest bandwidth, then always the
-// GPU with the fastest link to any GPU taken. Source: the usual minimum
-// spanning tree heuristic of topology-aware schedulers.
+// ClosestPair is Prim's greedy: the pair of greatest bandwidth, then always the GPU with the fastest link
+// to any GPU taken. Source: the usual minimum spanning tree heuristic of topology-aware schedulers.
 func ClosestPair() Picker {
 	return rule{"prim from the closest pair", func(g *nvtopo.Graph, free nvtopo.Mask, k int) (nvtopo.Mask, bool) {
 		taken := free & -free
@@ -83,9 +81,8 @@ func ClosestPair() Picker {
 	}}
 }
 
-// NearestNeighbour starts at the lowest free GPU and walks on to the GPU with
-// the fastest link to the one taken last. Source: the nearest-neighbour
-// heuristic of the travelling salesman problem.
+// NearestNeighbour starts at the lowest free GPU and continues with the GPU with the fastest link to the
+// one taken last. Source: the nearest-neighbour heuristic of the travelling salesman problem.
 func NearestNeighbour() Picker {
 	return rule{"nearest neighbour", func(g *nvtopo.Graph, free nvtopo.Mask, k int) (nvtopo.Mask, bool) {
 		last := free & -free
@@ -98,7 +95,7 @@ func NearestNeighbour() Picker {
 	}}
 }
 
-// fastest is the lowest GPU of to with the fastest link to any of from.
+// fastest returns the lowest GPU of to with the fastest link to any of from.
 func fastest(g *nvtopo.Graph, from, to nvtopo.Mask) int {
 	next, best := to.First(), int64(-1)
 	for j := range to.All() {

@@ -106,7 +106,7 @@ func quadAndPair(tb testing.TB) *nvtopo.Graph {
 	})
 }
 
-// TestPublishedPicks holds what the systems themselves were found to choose.
+// TestPublishedPicks compares the baselines with observed choices of the systems themselves.
 func TestPublishedPicks(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -166,8 +166,8 @@ func TestGreedyPicks(t *testing.T) {
 	}
 }
 
-// TestObjectiveDominance: no baseline beats the objective. Whatever a baseline picks, its ring is
-// not better than that of the set the objective picks.
+// TestObjectiveDominance: no baseline beats the objective. The ring of a baseline's set is never better
+// than that of the set the objective picks.
 func TestObjectiveDominance(t *testing.T) {
 	t.Parallel()
 	for name, build := range map[string]func(testing.TB) *nvtopo.Graph{"dgx1": dgx1, "hgx": hgx, "bridged": bridged, "mixed": mixed} {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline holds the ways in which other systems choose GPUs on a node, and
-// nodes for a gang, written anew from their published rules, to compare the
-// objective with.
+// Package baseline implements the rules by which other systems choose GPUs on a node, and nodes for a
+// gang, rewritten from their published descriptions, for comparison with the objective.
 //
-// Its one invariant: a rule is a pure function of what is free and what is asked.
-// It is for tests and benchmarks only; no program of this project schedules
-// with it.
+// Its one invariant: a rule is a pure function of the free GPUs and the request. It is for tests and
+// benchmarks only; no program of this project schedules with it.
 package baseline

@@ -12,12 +12,12 @@ import (
 // GangRule chooses the nodes of a gang of equal pods by the number of free GPUs.
 type GangRule interface {
 	Name() string
-	// Place returns the node of each pod, by its number in the tree, and false if the rule
-	// finds no room. free has the free GPUs of each node.
+	// Place returns the node of each pod, by its number in the tree, and false if the rule finds no room.
+	// free is the number of free GPUs of each node.
 	Place(t *fabric.Tree, free []int, gpus, pods int) ([]int, bool)
 }
 
-// gangRule is a rule made of a function that is asked only if the GPUs are enough.
+// gangRule is a rule from a function that is called only if there are enough GPUs.
 type gangRule struct {
 	name  string
 	place func(p *gangProblem) []int
@@ -36,8 +36,8 @@ func (r gangRule) Place(t *fabric.Tree, free []int, gpus, pods int) ([]int, bool
 	return r.place(p), true
 }
 
-// gangProblem counts what domains hold: free GPUs by the GPUs of a pod on each node, summed
-// up. Nodes are the depth below the innermost level.
+// gangProblem holds the slots of domains: free GPUs divided by the GPUs of a pod on each node, summed up.
+// Nodes are the depth below the innermost level.
 type gangProblem struct {
 	t          *fabric.Tree
 	free       []int
@@ -66,7 +66,7 @@ type domain struct{ depth, at int }
 
 func (p *gangProblem) count(d domain) int { return p.slots[d.depth][d.at] }
 
-// nodes is the range of nodes of a domain.
+// nodes returns the range of nodes of a domain.
 func (p *gangProblem) nodes(d domain) (first, end int) {
 	if d.depth > p.t.Depth() {
 		return d.at, d.at + 1
@@ -90,7 +90,7 @@ func (p *gangProblem) children(d domain, into []domain) []domain {
 	return into
 }
 
-// tightest is the domain of a depth that holds all pods with the fewest slots.
+// tightest returns the domain of a depth that holds all pods with the fewest slots.
 func (p *gangProblem) tightest(depth int) (domain, bool) {
 	best := -1
 	for i, s := range p.slots[depth] {
@@ -106,7 +106,7 @@ func (p *gangProblem) mostFirst(ds []domain) {
 	slices.SortStableFunc(ds, func(a, b domain) int { return cmp.Compare(p.count(b), p.count(a)) })
 }
 
-// seats fills a number of pods into nodes in the given order.
+// seats assigns a number of pods to nodes in the given order.
 func (p *gangProblem) seats(nodes []int) []int {
 	out := make([]int, 0, p.pods)
 	for _, n := range nodes {
@@ -125,10 +125,10 @@ func FirstFit(order []int) GangRule {
 	return gangRule{"first-fit", func(p *gangProblem) []int { return p.seats(order) }}
 }
 
-// Kueue is Topology Aware Scheduling with the innermost level preferred: the domain with the
-// fewest slots that suffice, else a level further out; of the outermost level several, most
-// slots first and the last one a best fit. Then inwards level by level, where the children of
-// all chosen domains are one pool. Source: Kueue, tas_flavor_snapshot.go, BestFit.
+// Kueue is Topology Aware Scheduling with the innermost level preferred: the domain with the fewest slots
+// that suffice, else a level further out; of the outermost level several, most slots first and the last
+// one a best fit. Then inwards level by level, where the children of all chosen domains are one pool.
+// Source: Kueue, tas_flavor_snapshot.go, BestFit.
 func Kueue() GangRule {
 	return gangRule{"kueue", func(p *gangProblem) []int {
 		var chosen []domain
@@ -157,8 +157,8 @@ func Kueue() GangRule {
 	}}
 }
 
-// bestFit takes domains with most slots first; the last one is that with the fewest slots that
-// suffice. It reorders them.
+// bestFit takes domains with most slots first; the last one is that with the fewest slots that suffice.
+// It reorders them.
 func (p *gangProblem) bestFit(ds []domain) []domain {
 	p.mostFirst(ds)
 	left := p.pods
@@ -192,7 +192,7 @@ func Koordinator() GangRule {
 	}}
 }
 
-// descend lists the nodes that pods fill in a domain.
+// descend appends the nodes that pods fill in a domain.
 func (p *gangProblem) descend(d domain, pods int, into []int) []int {
 	if d.depth > p.t.Depth() {
 		return append(into, d.at)
@@ -241,8 +241,8 @@ func (p *gangProblem) fullestFirst(depth int) []domain {
 	return out
 }
 
-// tightestNodes are the nodes of a domain, fewest free GPUs first: a node that has taken a pod
-// is the tightest for the next as long as it has room.
+// tightestNodes returns the nodes of a domain, fewest free GPUs first: a node that has taken a pod is the
+// tightest for the next while it has room.
 func (p *gangProblem) tightestNodes(d domain) []int {
 	first, end := p.nodes(d)
 	out := make([]int, 0, end-first)

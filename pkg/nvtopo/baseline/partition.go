@@ -8,7 +8,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// padding stands for the GPU that is not there.
+// padding stands for a missing GPU.
 const padding = -1
 
 // BestPartition is the best-effort policy of NVIDIA's device plugin: divide all
@@ -66,7 +66,7 @@ func (p *partitioner) divide(left []int, sets [][]int, sum int) {
 		for x := from; x < len(left); x++ {
 			choose(x+1, append(set, left[x]))
 			if left[x] == padding {
-				return // padding is all alike
+				return // all padding is equal
 			}
 		}
 	}

@@ -14,9 +14,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// BenchmarkPlace is what one plan costs. Each iteration plans on another state of the cluster,
-// in which about the given share of GPUs is used; "p99-ns" is the time of the slowest plan of a
-// hundred.
+// BenchmarkPlace measures one plan. Each iteration plans on another state of the cluster, in which about
+// the given share of GPUs is used; "p99-ns" is the time of the slowest plan of a hundred.
 func BenchmarkPlace(b *testing.B) {
 	fabrics := map[string]struct {
 		spines, racks, nodes int // racks a spine, nodes a rack
@@ -261,7 +260,7 @@ func threadTime(b *testing.B) int64 {
 	return ts.Nano()
 }
 
-// BenchmarkSlots is what reading the slots of 5000 nodes anew costs once the states are known.
+// BenchmarkSlots measures reading the slots of 5000 nodes once the states are known.
 func BenchmarkSlots(b *testing.B) {
 	tb := tables(b, "dgx-h100")
 	free := benchStates(tb, 5000, 0.5)[0]

@@ -16,12 +16,12 @@ type Level struct {
 	Link Link
 }
 
-// NodePath is where a node is: the names of its domains, outermost first. "" and what is
-// missing at the end are levels that the node has no label for.
+// NodePath is the position of a node: the names of its domains, outermost first. "" and a shorter Path
+// are levels that the node has no label for.
 type NodePath struct {
 	Node string
 	Path []string
-	// Bandwidth is what the node can send at most, in kB/s; 0: as much as its links carry.
+	// Bandwidth is the most that the node can send, in kB/s; 0: as much as its links carry.
 	Bandwidth int64
 }
 
@@ -35,7 +35,7 @@ type Override struct {
 // Exclusion keeps new members out of a domain.
 type Exclusion struct{ Level, Domain, Reason string }
 
-// Spec is what a Tree is made of.
+// Spec is the input of NewTree.
 type Spec struct {
 	Levels    []Level // outermost first
 	Root      Link    // of two nodes that have no domain in common
@@ -44,15 +44,15 @@ type Spec struct {
 	Excluded  []Exclusion
 }
 
-// Fault says what in a Spec makes no tree. The tree that is built leaves it out: a node at
-// fault is alone from the level at fault on.
+// Fault is an error of a Spec that is left out of the tree: the node at fault is alone from the level at
+// fault on.
 type Fault struct {
-	Node    string // empty if the fault is no node's
-	Level   string // empty if the fault is no level's
+	Node    string // empty if the fault is of no node
+	Level   string // empty if the fault is of no level
 	Problem string
 }
 
-// Error names the node and the level.
+// Error returns the fault with its node and level.
 func (f *Fault) Error() string {
 	var parts []string
 	if f.Node != "" {
@@ -70,8 +70,8 @@ const (
 	MaxNodes  = 1 << 16
 )
 
-// NewTree builds a tree. Faults are what is left out of it, in the order of the Spec; with
-// an error there is no tree.
+// NewTree builds a tree. The faults are the parts of the Spec that it leaves out, in the order of the
+// Spec; with an error there is no tree.
 func NewTree(s *Spec) (*Tree, []Fault, error) {
 	if err := checkLevels(s.Levels); err != nil {
 		return nil, nil, err
@@ -115,8 +115,8 @@ func checkLevels(levels []Level) error {
 	return nil
 }
 
-// usablePaths returns every node once, with a path as long as there are levels that has no
-// name after a missing one.
+// usablePaths returns every node once, with a path of as many names as there are levels and no name after
+// a missing one.
 func usablePaths(s *Spec) (nodes []NodePath, faults []Fault) {
 	seen := make(map[string]bool, len(s.Nodes))
 	for _, n := range s.Nodes {
@@ -151,7 +151,7 @@ func usablePaths(s *Spec) (nodes []NodePath, faults []Fault) {
 	return nodes, faults
 }
 
-// comparePaths puts nodes that are alone after the named domains beside them.
+// comparePaths orders paths so that nodes alone below a domain are next to its named domains.
 func comparePaths(a, b NodePath) int {
 	for d := range a.Path {
 		switch x, y := a.Path[d], b.Path[d]; {
@@ -191,7 +191,7 @@ func (t *Tree) makeDomains(nodes []NodePath) {
 	}
 }
 
-// one finds the domain that a Spec names.
+// one finds the domain that a Spec names; a fault if it finds none or several.
 func (t *Tree) one(level, domain string) (depth, at int, fault *Fault) {
 	depth, ok := t.DepthOf(level)
 	if !ok || depth == 0 || depth > len(t.levels) {

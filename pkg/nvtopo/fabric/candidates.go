@@ -11,16 +11,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// candidate is a plan for one choice of models, and what the objective says of it.
+// candidate is a plan for one choice of models, and its values by the objective.
 type candidate struct {
 	outcome *outcome
-	outer   int   // depth of the smallest domain that has the members and what they are near to
+	outer   int   // depth of the smallest domain that has the members and the nodes to be near to
 	opened  []int // new domains by level inside that one
-	// Of members of one shape that are not spread, solution is all of it; of spread ones, spread.
+	// Members of one shape that are not spread have a solution, spread ones a spread.
 	solution *solution
 	spread   *spreading
 
-	// The rest is what judge says.
+	// judge sets the rest.
 	gang *gang
 	plan *Plan
 	most int   // GPUs of a node
@@ -29,17 +29,17 @@ type candidate struct {
 	whole, inside estimate
 }
 
-// estimate is a time in milliseconds. Assumed says that it rests on a rule of thumb.
+// estimate is a time in milliseconds; assumed if it rests on a rule of thumb.
 type estimate struct {
 	ms             float64
 	known, assumed bool
 }
 
-// best is the first of the candidates by the objective: those of the preferred level, if the gang
-// names one; those on the hardware that members prefer; the time of an all-reduce, of which what is
-// within the tolerance of the least is equal, if the network is known and there is nothing to be near
-// to; level and domains; if the time has not decided, that inside nodes, likewise; then the rest. A
-// nil candidate is none. Members that are spread do without the time.
+// best returns the best of the candidates by the objective: those of the preferred level, if the gang
+// names one; those on the hardware that members prefer; the time of an all-reduce, of which all within
+// the tolerance of the least are equal, if the network is known and the gang has no near nodes; level
+// and domains; if the time has not decided, that inside nodes, likewise; then the rest. Nil candidates
+// are ignored. Spread members are compared without the time.
 func (g *gang) best(candidates []*candidate) (best *candidate) {
 	equal := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c == nil })
 	if g.w.preferred > 0 && slices.ContainsFunc(equal, func(c *candidate) bool { return c.plan.Preferred }) {
@@ -81,7 +81,7 @@ func nearest(candidates []*candidate) (out []*candidate) {
 	return out
 }
 
-// compare is the rest of the objective, for candidates of one request.
+// compare compares by the rest of the objective, for candidates of one request.
 func (c *candidate) compare(o *candidate) int {
 	order := cmp.Compare(c.outcome.band, o.outcome.band)
 	switch {
@@ -101,11 +101,11 @@ func (c *candidate) compare(o *candidate) int {
 	return slices.Compare(a, b)
 }
 
-// disliked is the preference of the nodes taken, negated. A solution leaves it out where all nodes
+// disliked returns the preference of the nodes taken, negated. A solution leaves it out where all nodes
 // of its model are preferred alike.
 func (c *candidate) disliked() int64 { return -c.sum(func(s *Supply) int64 { return s.Preference }) }
 
-// sum adds up a weight of the nodes taken, once for each member there.
+// sum adds up a weight of the nodes taken, once for each member placed on them.
 func (c *candidate) sum(weight func(*Supply) int64) (sum int64) {
 	for i, nodes := range c.outcome.nodes {
 		supply := c.gang.r.Shapes[c.gang.parts[i].shape].Nodes
@@ -116,8 +116,8 @@ func (c *candidate) sum(weight func(*Supply) int64) (sum int64) {
 	return sum
 }
 
-// onPreferredHardware keeps the candidates on whose hardware the members' wishes weigh most, in the list
-// itself.
+// onPreferredHardware keeps the candidates with the greatest hardware preference of their nodes, in the
+// list itself.
 func onPreferredHardware(candidates []*candidate) []*candidate {
 	weigh := func(c *candidate) int64 { return c.sum(func(s *Supply) int64 { return s.Hardware }) }
 	most := weigh(candidates[0])
@@ -127,13 +127,13 @@ func onPreferredHardware(candidates []*candidate) []*candidate {
 	return slices.DeleteFunc(candidates, func(c *candidate) bool { return weigh(c) < most })
 }
 
-// timeTolerance is how much longer than the fastest, as a share, a plan's all-reduce may take to count
-// as equal (decision 0019).
+// timeTolerance is how much longer than the fastest, as a share, a plan's all-reduce may take to be
+// treated as equal (decision 0019).
 const timeTolerance = 0.1
 
-// fastest keeps the candidates whose all-reduce takes at most timeTolerance longer than the fastest,
-// with the network between nodes or without, in the list itself. Known reports whether all times are; if not, with the
-// network all are kept, and without it those that are known, if any is.
+// fastest keeps the candidates whose all-reduce takes at most timeTolerance longer than the fastest, with
+// the network between nodes or without, in the list itself. known reports whether all times are known; if
+// not, all candidates are kept with the network, and without it those with a known time, if any.
 func fastest(candidates []*candidate, network bool) (kept []*candidate, known bool) {
 	least, unknown := math.Inf(1), 0
 	for _, c := range candidates {
@@ -152,8 +152,8 @@ func fastest(candidates []*candidate, network bool) (kept []*candidate, known bo
 	}), unknown == 0
 }
 
-// time is the time of an all-reduce, with the network between nodes or without. With it, it is not
-// known if a link is assumed.
+// time returns the time of an all-reduce, with the network between nodes or without. With the network, it
+// is not known if a link is assumed.
 func (c *candidate) time(network bool) (ms float64, known bool) {
 	e := c.inside
 	if network {
@@ -165,7 +165,7 @@ func (c *candidate) time(network bool) (ms float64, known bool) {
 	return e.ms, true
 }
 
-// estimate works out the times.
+// estimate sets both times.
 func (c *candidate) estimate() {
 	g, nodes := c.gang, c.plan.Nodes
 	c.whole.ms, c.whole.known = g.t.Estimate(nodes, c.most, c.ring, g.r.Message())
@@ -173,10 +173,9 @@ func (c *candidate) estimate() {
 	c.inside.ms, c.inside.known = g.t.Estimate(nodes[:1], c.most, c.ring, g.r.Message())
 }
 
-// judge finishes the plan, and says what decides about the time inside nodes: how many GPUs a node
-// gives at most, and the slowest ring, 0 if it is not known, or no node gives two. The GPUs of bound
-// members are left out. Where members of several shapes are on one node, the slower ring of theirs
-// counts.
+// judge builds the plan and sets the values that decide the time inside nodes: the most GPUs that a node
+// gives, and the slowest ring, 0 if it is not known or no node gives two. The GPUs of bound members are
+// left out. If members of several shapes are on one node, the slower of their rings is used.
 func (c *candidate) judge(g *gang) *candidate {
 	c.gang, c.plan, c.ring = g, g.finish(c.outcome), math.MaxInt64
 	type use struct{ shape, node int }
@@ -206,7 +205,7 @@ func (c *candidate) judge(g *gang) *candidate {
 	return c
 }
 
-// told is the candidate for people.
+// told returns the candidate's summary for users.
 func (c *candidate) told() Alternative {
 	g, t, nodes := c.gang, c.gang.t, c.plan.Nodes
 	a := Alternative{Domain: t.DomainName(0, 0), Joins: len(g.bound) > 0}
@@ -232,7 +231,7 @@ func (c *candidate) told() Alternative {
 	return a
 }
 
-// others are the best candidates on other models than those of the best of all.
+// others returns the best candidates on models other than those of the best of all.
 func (g *gang) others(candidates []*candidate, best *candidate) (out []Alternative) {
 	byModel := map[string][]*candidate{}
 	for _, c := range candidates {
@@ -250,8 +249,8 @@ func (g *gang) others(candidates []*candidate, best *candidate) (out []Alternati
 	return out[:min(len(out), maxModelsNamed)]
 }
 
-// String is such as "8 × NVIDIA-H200 in rack-2, 3.5 ms", and "8 more × NVIDIA-H200 in rack-2, 3.5 ms"
-// beside bound members; empty without GPUs.
+// String returns the summary, such as "8 × NVIDIA-H200 in rack-2, 3.5 ms", or "8 more × NVIDIA-H200 in
+// rack-2, 3.5 ms" beside bound members; empty without GPUs.
 func (a Alternative) String() string {
 	if a.GPUs == 0 {
 		return ""
@@ -267,8 +266,8 @@ func (a Alternative) String() string {
 	return s
 }
 
-// Instead is such as "rack-1 (NVIDIA-L40S) 16.7 ms": the alternative beside the plan that was chosen;
-// empty without GPUs.
+// Instead returns the summary beside a chosen plan, such as "rack-1 (NVIDIA-L40S) 16.7 ms"; empty without
+// GPUs.
 func (a Alternative) Instead() string {
 	if a.GPUs == 0 {
 		return ""
@@ -280,8 +279,8 @@ func (a Alternative) Instead() string {
 	return s
 }
 
-// CompareTime says which plan's all-reduce is faster, as far as they differ by more than the tolerance:
-// negative if it is that of p. Decided is false if the time of one is not known, or both are equal.
+// CompareTime compares the all-reduce times of two plans that differ by more than the tolerance: negative
+// if p is faster. decided is false if one of the times is not known, or both are equal.
 func (p *Plan) CompareTime(o *Plan) (order int, decided bool) {
 	if p.Millis == 0 || o.Millis == 0 {
 		return 0, false
@@ -295,8 +294,8 @@ func (p *Plan) CompareTime(o *Plan) (order int, decided bool) {
 	return 0, false
 }
 
-// Better reports whether the plan of an empty cluster is better than that for now, so that patience
-// should wait: its all-reduce is faster by more than the tolerance, or, if the time of one is not known,
+// Better reports whether the plan of an empty cluster is better than the plan for now, so that patience
+// should wait: its all-reduce is faster by more than the tolerance or, if one of the times is not known,
 // its level is better.
 func (t *Tree) Better(empty, now *Plan) bool {
 	if empty.Millis > 0 && now.Millis > 0 {

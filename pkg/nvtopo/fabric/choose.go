@@ -2,53 +2,53 @@
 
 package fabric
 
-// maxStates bounds the search for the best fit. Fabrics of some hundred racks need some
-// thousand; when it is reached, the first solution of each remaining branch is taken, and the
-// plan says that it is not exact.
+// maxStates bounds the search for the best fit. Fabrics of some hundred racks need some thousand states;
+// when it is reached, the first solution of each remaining branch is taken, and the plan is marked as not
+// exact.
 const maxStates = 10_000
 
-// leafShare is the members in one innermost domain, and the slots that it has.
+// leafShare is one innermost domain with its slots and the members it gets.
 type leafShare struct{ leaf, slots, members int }
 
-// search finds the innermost domains to use inside a place, of which the numbers per level are
-// given: criteria 5 to 7 over all choices, by dynamic programming from the first unit on.
+// search chooses the innermost domains inside a place, given how many of each level may be opened:
+// criteria 5 to 7 over all choices, by dynamic programming from the first unit on.
 //
-// Without preferred nodes a unit is taken with all its slots, and how the members are divided is
-// decided by fill; with them it is taken with as many members as it gets.
+// Without preferred nodes a unit is taken with all its slots, and fill divides the members later; with
+// them it is taken with the members it gets.
 type search struct {
 	p         *problem
 	u         *units
 	t         *table
-	code      int // in which the walk starts
+	code      int // code of the walk's first state
 	segment   int // level of segments; 0 if they do not matter inside the place
 	homes     [][]int32
 	after     []homeless
-	memo      map[state]verdict // of this search, and of others with other numbers
+	memo      map[state]verdict // shared with searches with other budgets
 	number    uint16
-	states    int       // of this search
-	free      []int32   // by unit: slots from there on that open no innermost domain
-	lowest    []int32   // by unit: the smallest parent of it and those after it
+	states    int       // states of this search
+	free      []int32   // by unit: slots from the unit on that open no innermost domain
+	lowest    []int32   // by unit: the smallest parent from the unit on
 	dislikes  [][]int64 // by unit, then members, if nodes are preferred
 	truncated bool
 	aborted   bool
 }
 
-// homeless is the segments with members in the domains after a unit's, and what they lack.
+// homeless is the segments with members in the domains after a unit's, and the members they lack.
 type homeless struct{ segments, members int32 }
 
-// state is a moment of the walk over the units.
+// state is a position of the walk over the units.
 type state struct {
 	unit, code int32
-	need       int32 // members that have no place yet
-	segments   int32 // whole segments still wanted that may be anywhere
-	// part is the members of a segment begun in the current domain of the segments' level;
-	// negative for those still missing of the segments that have members there.
+	need       int32 // members not placed yet
+	segments   int32 // whole segments still to be placed that may be anywhere
+	// part is the members of a segment begun in the current domain of the segments' level; negative for
+	// those still missing of the segments that have members there.
 	part   int32
 	open   int8 // levels open at the unit
 	search uint16
 }
 
-// verdict is the best way to go on: take so many members into the unit, or none, or stop.
+// verdict is the best continuation: the members to take into the unit, none, or a stop.
 type verdict struct {
 	cost cost
 	take int32
@@ -59,7 +59,7 @@ const stop = -1
 
 func (v verdict) better(o verdict) bool { return v.ok && (!o.ok || v.cost.compare(o.cost) < 0) }
 
-// search fills in what innermost domains a solution uses.
+// search sets the innermost domains that a solution uses; false if there are none.
 func (p *problem) search(s *solution, opened []int) bool {
 	x := p.newSearch(s.place, opened, p.preferences)
 	v := x.find(x.start())
@@ -119,7 +119,7 @@ func (p *problem) newSearch(at place, opened []int, preferences bool) *search {
 	return x
 }
 
-// readHomes notes for each unit the segments that have members in its domain.
+// readHomes sets for each unit the segments that have members in its domain.
 func (x *search) readHomes() {
 	u, t := x.u, x.p.t
 	for i := len(u.id) - 1; i >= 0; i-- {
@@ -136,10 +136,10 @@ func (x *search) readHomes() {
 	}
 }
 
-// exactly reports whether members that are taken have to make whole segments exactly.
+// exactly reports whether the members taken must make up exactly whole segments.
 func (x *search) exactly() bool { return x.p.demand.required && x.segment > 0 && x.dislikes != nil }
 
-// filled reports whether only whole segments count of the slots that are taken.
+// filled reports whether only whole segments of the slots taken can be used.
 func (x *search) filled() bool { return x.p.demand.required && x.segment > 0 && x.dislikes == nil }
 
 func (x *search) start() state {
@@ -151,7 +151,7 @@ func (x *search) start() state {
 	return st
 }
 
-// find returns the best way on from a state. Equal ways go to the first units.
+// find returns the best continuation from a state. Of equal ones it returns the one with the first units.
 func (x *search) find(st state) verdict {
 	i := int(st.unit)
 	end := verdict{take: stop}
@@ -186,7 +186,7 @@ func (x *search) find(st state) verdict {
 	return best
 }
 
-// end is to take nothing more.
+// end returns the verdict of taking nothing more.
 func (x *search) end(st state) verdict {
 	if x.segment == 0 {
 		return verdict{take: stop, ok: true}
@@ -199,8 +199,8 @@ func (x *search) end(st state) verdict {
 	return verdict{cost: cost{cuts: cuts}, take: stop, ok: ok}
 }
 
-// leave is the segments that are cut if a unit's domain of the segments' level gets no more; not
-// ok if that must not be.
+// leave returns the segments that are cut if a unit's domain of the segments' level gets no more members;
+// not ok if they must not be cut.
 func (x *search) leave(unit int, part int32) (cuts int, ok bool) {
 	switch {
 	case x.exactly():
@@ -211,7 +211,7 @@ func (x *search) leave(unit int, part int32) (cuts int, ok bool) {
 	return unmet(x.homes[unit], max(0, -part)), true
 }
 
-// take returns the best way on that takes some of the unit.
+// take returns the best continuation that takes members into the unit.
 func (x *search) take(st state) (best verdict) {
 	i := st.unit
 	needs, delta := x.t.price(int(i), int(st.open))
@@ -236,7 +236,7 @@ func (x *search) take(st state) (best verdict) {
 	return best
 }
 
-// skip returns the best way on that takes nothing of the unit.
+// skip returns the best continuation that takes nothing of the unit.
 func (x *search) skip(st state) verdict {
 	next := st
 	next.unit++
@@ -246,7 +246,7 @@ func (x *search) skip(st state) verdict {
 	return v
 }
 
-// goOn is find for the next unit, of which the state has the part of the domain before. There a
+// goOn is find for the next unit, whose state still has the part of the domain before. At that unit a
 // domain of the segments' level may end.
 func (x *search) goOn(next, st state) verdict {
 	if x.segment == 0 || x.u.shared[st.unit] >= x.segment {
@@ -262,7 +262,7 @@ func (x *search) goOn(next, st state) verdict {
 	return v
 }
 
-// full reports whether the search has gone on for long enough.
+// full reports whether the search has reached its bound of states.
 func (x *search) full() bool {
 	if x.states < x.p.most.states {
 		return false
@@ -272,12 +272,12 @@ func (x *search) full() bool {
 	return true
 }
 
-// settled reports whether there is no need to try without a unit.
+// settled reports whether the continuation without a unit need not be tried.
 func (x *search) settled(got, floor cost) bool {
 	return x.full() || x.dislikes == nil && got.compare(floor) <= 0
 }
 
-// floor is a bound on what the rest costs: it fills what it uses, and opens the smallest
+// floor returns a lower bound of the remaining cost: it fills the domains used and opens the smallest
 // parents. All new domains that may be opened are needed, as they are the fewest.
 func (x *search) floor(st state, begun int32) cost {
 	f := cost{leaves: int(max(0, st.need-begun-x.free[st.unit]))}
@@ -289,7 +289,7 @@ func (x *search) floor(st state, begun int32) cost {
 	return f
 }
 
-// cost is what taking a unit adds.
+// cost returns the cost that taking a unit adds.
 func (x *search) cost(st state, take int32, opens uint8) cost {
 	var c cost
 	u, i := x.u, st.unit
@@ -323,7 +323,7 @@ func (x *search) taken(st state, take int32, delta int) state {
 	if x.filled() {
 		take = min(take, max(0, -st.part)) + whole*size
 	}
-	// Slots for other segments are no help to those that have a home further on.
+	// Slots for other segments do not help those that have a home further on.
 	forced := int32(0)
 	if x.p.demand.required {
 		forced = max(0, -next.part) + x.after[st.unit].members
@@ -332,7 +332,7 @@ func (x *search) taken(st state, take int32, delta int) state {
 	return next
 }
 
-// read walks the best way again.
+// read returns the domains of the best solution from the memo.
 func (x *search) read() (out []leafShare) {
 	for st := x.start(); ; {
 		v := x.find(st)

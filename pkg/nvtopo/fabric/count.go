@@ -4,9 +4,8 @@ package fabric
 
 import "slices"
 
-// units are the domains of one level inside a place that have slots, in the order of their
-// nodes. Levels are counted from the place inwards: 1 is just inside it, levels that of the
-// units.
+// units are the domains of one level inside a place that have slots, in the order of their nodes. Levels
+// are numbered from the place inwards: 1 is just inside it, levels is that of the units.
 type units struct {
 	levels int
 	id     []int
@@ -61,10 +60,11 @@ func (p *problem) units(at place, depth int) *units {
 	return u
 }
 
-// table is how many members units can hold that may open so many domains of each level.
+// table holds how many members the units can take for each number of domains of each level that may be
+// opened.
 //
-// Which units of one parent are taken does not matter for the levels around it, so the parents
-// are walked and not the units: of each, the largest so many.
+// The choice of units within one parent does not matter for the levels around it, so the walk goes over
+// parents and not units, and takes the largest units of each.
 type table struct {
 	u       *units
 	budget  []int // domains of each level that may be opened
@@ -73,13 +73,13 @@ type table struct {
 	open    []uint8 // by code: bit l-1 if a domain of level l may still be opened
 	ends    []int   // by parent: the end of its units
 	parent  []int   // by unit
-	// sums are the most that so many new units hold, from a unit to the end of its parent, with
-	// those that have members; by unit.
+	// sums are the most members in a number of new units, from a unit to the end of its parent, together
+	// with the units that have members; by unit.
 	sums [][]int32
 	best []int32 // by parent from which on, then levels that are open there, then code
 }
 
-// capacities fills a table by walking the parents backwards. One is left out, or opens the
+// capacities fills a table by walking the parents backwards. A parent is either left out, or opens the
 // domains around it that are not open yet.
 func (u *units) capacities(budget []int, scratch []int32) *table {
 	t := &table{u: u, states: 1, budget: slices.Clone(budget)}
@@ -121,7 +121,7 @@ func (u *units) capacities(budget []int, scratch []int32) *table {
 	return t
 }
 
-// sum works out what each unit and those after it in its parent hold.
+// sum computes the members that each unit and those after it in its parent can take.
 func (t *table) sum() {
 	u := t.u
 	t.sums = make([][]int32, len(u.id))
@@ -150,7 +150,7 @@ func (t *table) sum() {
 	}
 }
 
-// most is how many members fit from a unit on where so many levels are open.
+// most returns how many members fit from a unit on with the given number of levels open.
 func (t *table) most(i, open, code int) int32 {
 	u := t.u
 	if i == len(u.id) {
@@ -173,8 +173,8 @@ func (t *table) most(i, open, code int) int32 {
 	return best
 }
 
-// table is a table of the units inside a place with that budget at least. The workspace keeps the
-// last one: the search asks for that by which the fewest domains were found.
+// table returns a table of the units inside a place with at least that budget. The workspace keeps the
+// last one: the search uses the table with which the fewest domains were found.
 func (p *problem) table(at place, u *units, budget []int) *table {
 	w := p.work
 	if w.lastProblem == p && w.lastPlace == at && w.lastTable.covers(budget) {
@@ -195,7 +195,7 @@ func (t *table) covers(budget []int) bool {
 	return true
 }
 
-// code is the state in which so many domains may be opened.
+// code encodes a budget of domains as one state.
 func (t *table) code(budget []int) (code int) {
 	for l, b := range budget {
 		code += b * t.strides[l]
@@ -203,8 +203,8 @@ func (t *table) code(budget []int) (code int) {
 	return code
 }
 
-// price is what taking a unit opens while so many levels are open: the levels as bits, and
-// what it takes from the code.
+// price returns the levels that taking a unit opens, as bits, while the given number of levels is open,
+// and the amount by which the code decreases.
 func (t *table) price(i, open int) (levels uint8, delta int) {
 	levels = t.u.fresh[i] >> open << open
 	return levels, t.delta(levels)
@@ -224,7 +224,7 @@ func (t *table) row(parent, open int) []int32 {
 	return t.best[at : at+t.states]
 }
 
-// maxTable bounds the steps to a table: some 20 ms. Only a gang of many hundred members on nodes
+// maxTable bounds the steps of building a table: some 20 ms. Only a gang of many hundred members on nodes
 // that are all alone needs more.
 const maxTable = 1 << 23
 

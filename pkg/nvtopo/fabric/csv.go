@@ -21,9 +21,8 @@ type Row struct {
 	Node, Value string
 }
 
-// ReadCSV reads a fabric as a table: the header is "node" and the names of the levels,
-// outermost first; each line is a node and its domains. A domain that is left empty is a
-// missing label. Names are trimmed.
+// ReadCSV reads a fabric from a table: the header is "node" and the names of the levels, outermost first;
+// each line is a node and its domains. An empty domain is a missing label. Names are trimmed.
 func ReadCSV(r io.Reader) (levels []string, nodes []NodePath, err error) {
 	header, rows, err := readTable(r, "node and the names of the levels, outermost first")
 	if err != nil {
@@ -42,7 +41,7 @@ func ReadCSV(r io.Reader) (levels []string, nodes []NodePath, err error) {
 	return levels, nodes, nil
 }
 
-// ReadColumn reads a table with the columns "node" and the given one. No node may be there
+// ReadColumn reads a table with the columns "node" and the given one. It refuses a node that is listed
 // twice. Names and values are trimmed.
 func ReadColumn(r io.Reader, column string) ([]Row, error) {
 	header, rows, err := readTable(r, nodeColumn+","+column)
@@ -65,8 +64,8 @@ func ReadColumn(r io.Reader, column string) ([]Row, error) {
 	return out, nil
 }
 
-// RowError says what is wrong with a row of a CSV file, from the error with which encoding/csv read so many
-// cells of it. header is the file's.
+// RowError describes the fault of a row of a CSV file from the error of encoding/csv and the number of
+// cells it read. header is the file's header.
 func RowError(err error, cells int, header string) error {
 	wrong, ok := errors.AsType[*csv.ParseError](err)
 	switch {
@@ -121,7 +120,7 @@ func readTable(r io.Reader, want string) (header []string, rows []tableRow, err 
 	}
 }
 
-// trimmed copies a record. What cannot be seen, such as a line break, is in no name.
+// trimmed copies a record with its cells trimmed. It refuses control characters, such as a line break.
 func trimmed(record []string) ([]string, error) {
 	cells := make([]string, len(record))
 	for i, cell := range record {

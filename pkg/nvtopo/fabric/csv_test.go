@@ -105,7 +105,7 @@ func FuzzReadColumn(f *testing.F) {
 	})
 }
 
-// FuzzReadCSV: what can be read can be written and read again, and makes a tree or an error.
+// FuzzReadCSV: a table that can be read can be written and read again, and makes a tree or an error.
 func FuzzReadCSV(f *testing.F) {
 	f.Add("node,spine,rack\na,s0,r0\nb,,r1\n")
 	f.Add("node\n\"a\nb\"\n")

@@ -34,8 +34,8 @@ func (t *Tree) Estimate(nodes []int, gpus int, ring int64, size float64) (ms flo
 	return 1e3 * (seconds + transfer(2*size*(n-1)/n, w.Bandwidth) + 2*(n-1)*float64(w.Latency)/1e9), true
 }
 
-// weakest is the least bandwidth and the greatest latency between one rank's node and the next's, and
-// the nodes of the link that has the least bandwidth. It is assumed if any link is.
+// weakest is the least bandwidth and the greatest latency between one rank's node and the next's, and the
+// nodes of the link with the least bandwidth. It is assumed if any link is.
 type weakest struct {
 	Link
 	a, b int
@@ -57,7 +57,7 @@ func (t *Tree) weakest(nodes []int) weakest {
 	return w
 }
 
-// transfer is the seconds that bytes take at so many kB/s.
+// transfer returns the seconds of sending bytes at kBps.
 func transfer(bytes float64, kBps int64) float64 { return bytes / (float64(kBps) * 1e3) }
 
 func distinctNodes(nodes []int) (out []int) {
@@ -71,24 +71,24 @@ func distinctNodes(nodes []int) (out []int) {
 	return out
 }
 
-// Compat are the estimates that the requirement's analyser makes, in milliseconds. They know
-// nodes and links only: neither what happens inside a node nor, but for Other, latency.
+// Compat holds the estimates of the requirement's analyser, in milliseconds. They use nodes and links
+// only: nothing inside a node and, except for Other, no latency.
 type Compat struct {
 	Ring  float64 `json:"ring"`  // 2(n-1)/n · size / the least bandwidth of neighbours
 	Tree  float64 `json:"tree"`  // 2⌈log2 n⌉ · size / the mean bandwidth of all pairs
 	Other float64 `json:"other"` // n · the mean latency of all pairs
 }
 
-// BinaryUnits and DecimalUnits are the megabytes in a gigabyte that Tree.Compat divides by.
-// The requirement's figures are binary.
+// BinaryUnits and DecimalUnits are the megabytes in a gigabyte for Tree.Compat. The requirement's figures
+// are binary.
 const (
 	BinaryUnits  = 1024
 	DecimalUnits = 1000
 )
 
-// Compat returns the requirement's estimates for an all-reduce of so many megabytes between
-// the nodes of the ranks. A node counts once, where it comes first. They are not known (zero,
-// false) if the bandwidth between two of the nodes is not.
+// Compat returns the requirement's estimates for an all-reduce of that many megabytes between the nodes
+// of the ranks. A repeated node is used once, at its first place. They are not known (zero, false) if the
+// bandwidth between two of the nodes is not.
 func (t *Tree) Compat(nodes []int, megabytes float64, perGigabyte float64) (c Compat, known bool) {
 	list := distinctNodes(nodes)
 	n := len(list)
@@ -118,8 +118,8 @@ func (t *Tree) Compat(nodes []int, megabytes float64, perGigabyte float64) (c Co
 	}, true
 }
 
-// SampleLinks returns the links of the requirement's sample cluster: two nodes of one innermost
-// domain, and any others. They are meant for fabrics of which only the domains are known.
+// SampleLinks returns the links of the requirement's sample cluster: of two nodes of one innermost
+// domain, and of any others. They are meant for fabrics of which only the domains are known.
 func SampleLinks() (inside, outside Link) {
 	return Link{Bandwidth: 100_000_000, Latency: 100_000, Hops: 1, Assumed: true}, Link{Bandwidth: 50_000_000, Latency: 500_000, Hops: 3, Assumed: true}
 }

@@ -32,8 +32,8 @@ func nodesOf(racks ...int) (nodes []int) {
 	return nodes
 }
 
-// layout is where the ranks of a gang are in the sample, and what the requirement's analyser says
-// of it in binary units.
+// layout is the nodes of a gang's ranks in the sample, and the estimates of the requirement's analyser in
+// binary units.
 type layout struct {
 	name  string
 	nodes []int

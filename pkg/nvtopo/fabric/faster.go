@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// Bounds on how many plans one gang is given in search of one that is faster than its first: by
-// faster rings, by pairs of domains with a fast link, and in all.
+// Bounds on the plans of one gang in search of one faster than its first: by faster rings, by pairs of
+// domains with a fast link, and in all.
 const (
 	maxByRings = 6
 	maxByPairs = 4
 	maxFaster  = 16
 )
 
-// orFaster is the candidate, and others of the same gang that do without what makes it slow: rings
-// inside nodes, and links between nodes of which others are faster. Spread members have no others,
-// and where there is something to be near to the links do not count.
-// Over a network that is not known, more nodes are never faster, and a worse band is never better.
+// orFaster returns the candidate, judged, and others of the same gang that avoid its bottlenecks: slow
+// rings inside nodes, and links between nodes where other links are faster. Spread members have no
+// others, and links are ignored if the gang should be near to something. Over a network that is not
+// known, more nodes are never faster, and a worse band is never better.
 func (c *candidate) orFaster(g *gang) []*candidate {
 	f := faster{found: []*candidate{c.judge(g)}, tries: g.tries}
 	if g.w.spread >= 0 {
@@ -44,13 +44,13 @@ func (c *candidate) orFaster(g *gang) []*candidate {
 	return f.found
 }
 
-// faster is the candidates of one gang.
+// faster collects the candidates of one gang.
 type faster struct {
 	found []*candidate
-	tries *int // that are left to all choices of models together
+	tries *int // plans left, shared by all choices of models
 }
 
-// try plans once more.
+// try makes one more plan.
 func (f *faster) try(g *gang) (*candidate, bool) {
 	if g == nil || *f.tries <= 0 {
 		return nil, false
@@ -77,10 +77,10 @@ func (f *faster) try(g *gang) (*candidate, bool) {
 	return c, true
 }
 
-// nodes is how many nodes the plan has.
+// nodes returns the number of nodes of the plan.
 func (c *candidate) nodes() int { return len(c.gang.t.among(c.gang.t.Depth()+1, c.plan.Nodes)) }
 
-// onFasterRings plans on rings that are faster than the candidate's slowest one by more than the
+// onFasterRings makes a plan on rings that are faster than the candidate's slowest one by more than the
 // tolerance.
 func (f *faster) onFasterRings(c *candidate) bool {
 	if c.ring == 0 {
@@ -98,9 +98,9 @@ func (f *faster) onFasterRings(c *candidate) bool {
 	return false // no node has a ring that is fast enough
 }
 
-// avoid plans without one end of the candidate's slowest link, and again without that plan's: the
-// nodes that can send no more, or one of two domains with a link of their own. A link of a level is
-// not avoided: the first plan has the best level that there is.
+// avoid makes plans without one end of the candidate's slowest link, and then without that of the new
+// plan: the nodes that can send no more, or one of two domains with a link of their own. A link of a
+// level is not avoided: the first plan has the best level possible.
 func (f *faster) avoid(c *candidate) {
 	g, t := c.gang, c.gang.t
 	w := t.weakest(c.plan.Nodes)
@@ -122,7 +122,7 @@ func (f *faster) avoid(c *candidate) {
 	}
 }
 
-// closing is the gang with some nodes closed; nil if bound members are on one of them.
+// closing returns the gang with some nodes closed; nil if bound members are on one of them.
 func (g *gang) closing(drop func(node int) bool) *gang {
 	if slices.ContainsFunc(g.bound, drop) {
 		return nil
@@ -135,12 +135,13 @@ func (g *gang) closing(drop func(node int) bool) *gang {
 	return &out
 }
 
-// onlyIn is the gang in the two domains of a pair; nil if bound members are elsewhere.
+// onlyIn returns the gang restricted to the two domains of a pair; nil if bound members are elsewhere.
 func (g *gang) onlyIn(p pair) *gang {
 	return g.closing(func(n int) bool { return g.t.of[p.depth][n] != p.a && g.t.of[p.depth][n] != p.b })
 }
 
-// fastPairs are the domains whose own link is faster than that of their level, fastest first.
+// fastPairs returns the pairs of domains whose own link is faster than that of their level, fastest
+// first.
 func (t *Tree) fastPairs() (out []pair) {
 	for p, l := range t.overrides {
 		common := t.Common(t.domains[p.depth][p.a].First, t.domains[p.depth][p.b].First)

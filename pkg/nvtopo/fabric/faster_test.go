@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// measured is the fabric with links that somebody measured: inside racks, and between them.
+// measured gives the fabric measured links: inside racks, and between them.
 func (f *fleet) measured(t *testing.T, inside, outside Link, overrides []Override, bandwidth map[string]int64) {
 	t.Helper()
 	s := &Spec{Levels: f.tree.Levels(), Root: outside, Overrides: overrides}
@@ -158,8 +158,8 @@ func (r *Request) preferHardware(first, last int, weight int64) {
 	}
 }
 
-// TestEstimateBruteForce: a plan's all-reduce is never slower, beyond the tolerance, than the plan that
-// a fabric of assumed links gets, and seldom than any way to place the members.
+// TestEstimateBruteForce: a plan's all-reduce is never slower, beyond the tolerance, than that of the
+// plan over assumed links, and rarely slower than the best of all ways to place the members.
 func TestEstimateBruteForce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(31, 7))

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// CompareDomains orders numbers of domains by level, outermost level first, by criterion 3 of the
-// objective: the fewest in all, and of equally many the fewest of the outermost level.
+// CompareDomains compares numbers of domains by level, outermost level first, by criterion 3 of the
+// objective: the fewest in all, and at equal sums the fewest of the outermost level.
 func CompareDomains(a, b []int) int {
 	return cmp.Or(cmp.Compare(total(a), total(b)), slices.Compare(a, b))
 }
 
-// maxTrials bounds how many numbers better than the first are tried with required segments, each
-// by a search of its own. On 4600 nodes in three levels some plans took seconds without a bound.
+// maxTrials bounds how many numbers better than the first are tried with required segments, each by a
+// search of its own. On 4600 nodes in three levels some plans took seconds without a bound.
 const maxTrials = 8
 
 // counting finds the numbers of new domains by level inside a place that hold the members.
@@ -22,13 +22,13 @@ type counting struct {
 	p       *problem
 	at      place
 	units   []*units // by level
-	least   []int    // how few of each level can do if it does not matter where they are
+	least   []int    // fewest of each level regardless of where they are
 	best    []int    // the best so far; nil: none
 	trials  int      // numbers better than the first that were tried with required segments
 	tooMuch bool     // some numbers were not tried
 }
 
-// opened returns the numbers of new domains by level, outermost first, that criterion 3 has for a
+// opened returns the numbers of new domains by level, outermost first, that criterion 3 gives for a
 // place.
 func (p *problem) opened(at place) ([]int, bool) {
 	c := counting{p: p, at: at}
@@ -50,8 +50,8 @@ func (p *problem) opened(at place) ([]int, bool) {
 	return c.best, c.best != nil
 }
 
-// try goes through all numbers that begin with these and may be better than the best. Numbers
-// come in order, so of equal ones the first is kept.
+// try tries all numbers that begin with begun and may be better than the best. Numbers come in order, so
+// of equal ones the first is kept.
 func (c *counting) try(begun []int) {
 	l := len(begun)
 	if l == len(c.units) {
@@ -69,8 +69,8 @@ func (c *counting) try(begun []int) {
 	}
 }
 
-// prepare makes one table for all numbers that are still to be tried from n domains of the last
-// level but one on, instead of one for each n.
+// prepare makes one table for all numbers still to be tried from n domains of the last level but one on,
+// instead of one for each n.
 func (c *counting) prepare(begun []int, n int) {
 	most := c.limit(begun)
 	if n > most || c.tooMuch {
@@ -84,8 +84,8 @@ func (c *counting) prepare(begun []int, n int) {
 	}
 }
 
-// limit is the most domains of the next level with which numbers that begin with these can be
-// better than the best.
+// limit returns the most domains of the next level with which numbers that begin with begun can be better
+// than the best.
 func (c *counting) limit(begun []int) int {
 	l := len(begun)
 	limit := len(c.units[l].id)
@@ -95,8 +95,8 @@ func (c *counting) limit(begun []int) int {
 	return limit
 }
 
-// first is the fewest domains of the next level with which the members fit into those that are
-// given for the levels around it; more than the limit if it is not of interest.
+// first returns the fewest domains of the next level with which the members fit into the numbers given
+// for the levels around it; more than the limit if that would not be better.
 func (c *counting) first(begun []int) int {
 	p, l, limit := c.p, len(begun), c.limit(begun)
 	n := c.least[l]
@@ -113,7 +113,7 @@ func (c *counting) first(begun []int) int {
 	return n
 }
 
-// atLeast is how few new units can hold the members if it does not matter where they are.
+// atLeast returns how few new units can hold the members regardless of where they are.
 func (u *units) atLeast(members int) (int, bool) {
 	var sizes []int32
 	for i, s := range u.size {
@@ -133,11 +133,11 @@ func (u *units) atLeast(members int) (int, bool) {
 	return len(sizes), members <= 0
 }
 
-// fewestUnits is how few new units can hold the members if the levels outside them are given. It
-// is more than the limit if so many cannot, and negative if that is too much work.
+// fewestUnits returns how few new units can hold the members with the given numbers for the levels
+// outside. It is more than the limit if that many cannot, and negative if computing it is too much work.
 func (p *problem) fewestUnits(at place, u *units, outside []int, least, limit int) int {
 	for step := 1; least <= limit; step *= 8 {
-		most := min(least+step-1, limit) // seldom are more than the least needed
+		most := min(least+step-1, limit) // rarely are more than the least needed
 		budget := append(slices.Clone(outside), most)
 		if u.tooLarge(budget, p.most.table) {
 			return -1
@@ -160,8 +160,8 @@ func (p *problem) looseSegments(at place) bool {
 	return p.demand.required && p.demand.depth > at.depth && p.demand.depth < p.t.Depth()
 }
 
-// firstInSegments is first for a level inside that of required segments: the number is raised
-// until whole segments fit.
+// firstInSegments is first for a level inside that of required segments: the number is raised until whole
+// segments fit.
 func (c *counting) firstInSegments(begun []int, limit int) int {
 	l := len(begun)
 	budget := slices.Clone(begun)

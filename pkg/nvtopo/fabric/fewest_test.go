@@ -53,8 +53,8 @@ func (w *world) judgedRacks(racks int) (level int, domains []int) {
 	return -w.common(used), domains
 }
 
-// fewestRacks is the domains by the objective, over all subsets of the racks that have room, and
-// what they would be if the outermost level were decided first.
+// fewestRacks returns the domains by the objective, over all subsets of the racks that have room, and the
+// domains if the outermost level were decided first.
 func (w *world) fewestRacks() (together, outermost []int) {
 	levels := [2]int{1, 1}
 	for racks := range 1 << len(w.nodes) {

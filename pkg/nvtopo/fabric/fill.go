@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// fill divides the members among the domains used: those that have members first, then the
-// tightest. Whole segments come before the rest.
+// fill divides the members among the domains used: those that have members first, then the tightest.
+// Whole segments come before the rest.
 func (p *problem) fill(leaves []leafShare) {
 	d := p.t.Depth()
 	order := func(a, b leafShare) int {
@@ -30,8 +30,8 @@ func (p *problem) fill(leaves []leafShare) {
 	}
 }
 
-// fillSegments divides the members among the domains of the segments' level: first those whose
-// segment has members there, then whole segments, then what is left over.
+// fillSegments divides the members among the domains of the segments' level: first those whose segment
+// has members there, then whole segments, then the remaining members.
 func (p *problem) fillSegments(groups []group) {
 	left, free := p.members, p.demand.free*p.demand.size
 	for i := range groups {
@@ -71,7 +71,7 @@ type group struct {
 	leaves                 []leafShare
 }
 
-// groups returns the tightest first.
+// groups returns the groups, the tightest first.
 func (p *problem) groups(leaves []leafShare) (out []group) {
 	for _, l := range leaves {
 		at := p.t.of[p.demand.depth][p.t.domains[p.t.Depth()][l.leaf].First]

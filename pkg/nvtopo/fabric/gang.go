@@ -18,7 +18,7 @@ type gang struct {
 	most      limits
 	parts     []part // those of the largest members first
 	missing   int    // members without a node
-	bound     []int  // nodes of the others
+	bound     []int  // nodes of bound members
 	near      []int  // nodes to be near to
 	occupied  [][]bool
 	prefers   []bool    // by shape: some node is preferred
@@ -28,35 +28,35 @@ type gang struct {
 
 	exclusions
 
-	together *together // what was found out about parts of several shapes
+	together *together // results for parts of several shapes, kept
 	work     *workspace
 }
 
-// exclusions are nodes and rings that a plan does without, in search of one that is faster than another.
+// exclusions restrict a plan that must be faster than another one to other nodes and rings.
 type exclusions struct {
-	closed []bool // by node, those of the tree included; nil if all may get members
+	closed []bool // by node, includes the tree's closed ones; nil if all may get members
 	floor  int64  // no ring of members on a node may be slower, in kB/s
-	tries  *int   // plans that may still be made in search of a faster one
-	faster bool   // this is a search for one
+	tries  *int   // plans left in search of a faster one
+	faster bool   // this gang is a search for a faster plan
 }
 
-// part is members without a node that are placed at one time: all those of a shape, but for
-// segments that lack members.
+// part is members without a node that are placed at one time: all those of a shape, except for segments
+// that lack members.
 type part struct {
 	shape    int
 	members  []int      // as numbers in the request
-	segments []*segment // that they are of; nil if it does not matter which member is where
+	segments []*segment // their segments; nil if all members are alike
 	together bool       // in one domain of the segments' level
 }
 
-// outcome is where the members without a node go.
+// outcome is the nodes of the members without a node.
 type outcome struct {
 	nodes  [][]share // by part
 	band   int
 	exact  bool
 	fewest []int // by depth
 	opened []int // new domains by level inside the place; of a gang of several parts
-	// sets are what members get; nil if nodes have what the supply said at first.
+	// sets are the members' GPUs; nil if nodes still have their initial supply.
 	sets map[seatsKey][]nvtopo.Mask
 }
 
@@ -97,8 +97,8 @@ func newGang(t *Tree, r *Request, w wishes, most limits, work *workspace) *gang 
 	return g
 }
 
-// segmentParts are the members that are in segments. One that must be whole, but lacks members
-// and has no home, is a part of its own: the search knows full segments only.
+// segmentParts returns the parts of the members that are in segments. A segment that must be whole, but
+// lacks members and has no home, is a part of its own: the search handles full segments only.
 func (g *gang) segmentParts() []part {
 	full := part{shape: g.w.segmented, segments: []*segment{}}
 	var out []part
@@ -119,7 +119,7 @@ func (g *gang) segmentParts() []part {
 	return out
 }
 
-// list lists the nodes with slots, if they are not listed yet.
+// list sets the list of nodes with slots, if it is not set yet.
 func (s *Shape) list(work *workspace) {
 	if s.withSlots != nil {
 		return
@@ -132,8 +132,8 @@ func (s *Shape) list(work *workspace) {
 	}
 }
 
-// survey says whether some node is preferred over others, for its hardware too, and whether some
-// node's slots are only a lower bound.
+// survey reports whether some node is preferred over others, whether some is for its hardware, and
+// whether some node's slots are only a lower bound.
 func (s *Shape) survey() (prefers, hardware, estimated bool) {
 	if len(s.withSlots) == 0 {
 		return false, false, false
@@ -148,7 +148,7 @@ func (s *Shape) survey() (prefers, hardware, estimated bool) {
 	return prefers, hardware, estimated
 }
 
-// occupy marks the domains of nodes; nil if there are none.
+// occupy marks the domains of nodes, by depth; nil if there are none.
 func (g *gang) occupy(nodes []int) [][]bool {
 	if len(nodes) == 0 {
 		return nil
@@ -163,7 +163,7 @@ func (g *gang) occupy(nodes []int) [][]bool {
 	return out
 }
 
-// plain is to place a part by itself, be it together or not.
+// plain returns the problem of placing a part by itself, not restricted to one domain.
 func (g *gang) plain(p *part) *problem {
 	shape := &g.r.Shapes[p.shape]
 	return &problem{
@@ -173,7 +173,7 @@ func (g *gang) plain(p *part) *problem {
 	}
 }
 
-// problem is to place a part by itself, together where it must be.
+// problem returns the problem of placing a part by itself, in one domain if it must be.
 func (g *gang) problem(p *part) *problem {
 	out := g.plain(p)
 	if p.together && g.w.segment > g.w.required {
@@ -195,7 +195,7 @@ func (g *gang) fewestOf(outer int, opened []int) []int {
 	out := make([]int, g.t.Depth()+1)
 	for d := range out {
 		if len(g.near) > 0 {
-			break // it is not the members' domains alone that are fewest
+			break // the fewest domains are not those of the members alone
 		}
 		out[d] = len(g.t.among(d, g.bound))
 		if inside := d - outer - 1; inside >= 0 && inside < len(opened) {
@@ -206,8 +206,8 @@ func (g *gang) fewestOf(outer int, opened []int) []int {
 	return out
 }
 
-// among returns the domains of a depth that nodes are in, in their order; below the innermost
-// level the nodes.
+// among returns the domains of a depth that nodes are in, in their order; below the innermost level the
+// nodes.
 func (t *Tree) among(depth int, nodes []int) []int {
 	out := slices.Clone(nodes)
 	if depth <= t.Depth() {
@@ -219,7 +219,7 @@ func (t *Tree) among(depth int, nodes []int) []int {
 	return slices.Compact(out)
 }
 
-// finish lays the ranks and writes the plan down.
+// finish assigns the ranks and builds the plan.
 func (g *gang) finish(o *outcome) *Plan {
 	t := g.t
 	plan := &Plan{

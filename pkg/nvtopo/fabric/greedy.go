@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// greedily takes the largest domains of each level until they hold the members; all but the
-// last are filled. It is what is left where a table would be too large: the number of domains
-// just inside the place is the fewest, further in it may not be. Required segments stay whole,
-// since capacities count whole ones only and members are a multiple of these.
+// greedily takes the largest domains of each level until they hold the members; all but the last are
+// filled. It is the fallback where a table would be too large: the number of domains just inside the
+// place is the fewest, further in it may not be. Required segments stay whole, since capacities are of
+// whole ones only and members are a multiple of these.
 func (p *problem) greedily(at place, members int) (leaves []leafShare) {
 	t := p.t
 	if at.depth == t.Depth() {
@@ -41,7 +41,7 @@ func (p *problem) greedily(at place, members int) (leaves []leafShare) {
 	return leaves
 }
 
-// forced is how many members must go to a place because their segments have members there.
+// forced returns how many members must go to a place because their segments have members there.
 func (p *problem) forced(at place) (n int) {
 	if !p.demand.required || at.depth > p.demand.depth {
 		return 0
@@ -55,8 +55,8 @@ func (p *problem) forced(at place) (n int) {
 	return n
 }
 
-// bounds is how few new domains of each level inside the outer domain of a frame hold the
-// members, each level by itself.
+// bounds returns how few new domains of each level inside the outer domain of a frame hold the members,
+// each level by itself.
 func (p *problem) bounds(f frame) (out []int) {
 	p.load(worstBand)
 	for _, at := range p.holding(f) {

@@ -107,8 +107,8 @@ func TestUnboundedNodes(t *testing.T) {
 	}
 }
 
-// A plan that gave up early may be worse than the best, but it must not say otherwise, and it
-// must be one.
+// TestEarlyEndedPlans: a plan that ended early may be worse than the best, but must not be marked as
+// exact, and must be valid.
 func TestEarlyEndedPlans(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 9))

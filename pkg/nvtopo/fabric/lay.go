@@ -9,16 +9,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// seat is a member's place.
+// seat is a member's node and GPUs.
 type seat struct {
 	node int
 	set  nvtopo.Mask
 }
 
-// lay gives the members their seats in the order of ranks: node after node, so that a domain is
-// left once. Where segments matter, their members come before what is left over.
+// lay assigns seats to the members in the order of ranks: node after node, so that a domain is left once.
+// Whole segments come before the remaining members.
 func (g *gang) lay(plan *Plan, o *outcome) {
-	given := map[seatsKey]int{} // sets of a node that have been given away
+	given := map[seatsKey]int{} // sets of a node already assigned
 	for i, nodes := range o.nodes {
 		p := &g.parts[i]
 		var seats []seat
@@ -51,9 +51,9 @@ func (p *Plan) seat(members []int, seats []seat) {
 	}
 }
 
-// laySegments lays the segments that can be whole: in each domain those that have members there,
-// of which most can be made whole if those that lack fewest come first, and then the others. It
-// returns the members and the seats that are left over.
+// laySegments assigns the segments that can be whole: in each domain first those that have members there,
+// fewest lacking first so that most become whole, and then the others. It returns the remaining members
+// and seats.
 func (g *gang) laySegments(plan *Plan, p *part, seats []seat) (members []int, rest []seat) {
 	var domains []int
 	var byDomain [][]seat
@@ -68,7 +68,7 @@ func (g *gang) laySegments(plan *Plan, p *part, seats []seat) (members []int, re
 	order := slices.Clone(p.segments)
 	slices.SortStableFunc(order, func(a, b *segment) int {
 		if a.home < 0 || b.home < 0 {
-			return cmp.Compare(min(b.home, 0), min(a.home, 0)) // those with a home first
+			return cmp.Compare(min(b.home, 0), min(a.home, 0)) // segments with a home first
 		}
 		return cmp.Compare(len(a.missing), len(b.missing))
 	})

@@ -9,10 +9,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// models says of what models some GPUs of a machine are.
+// models is the models of some GPUs of a machine.
 type models struct {
-	name    string        // of all of them; empty if it is not known, or there are several
-	several []nvtopo.Mask // those of each model by its name, of a machine with several
+	name    string        // model of all; empty if it is not known, or there are several
+	several []nvtopo.Mask // GPUs of each model in the order of names, if the machine has several
 	key     string        // equal for equal models
 }
 
@@ -57,14 +57,14 @@ type kind struct {
 	choices []choice
 }
 
-// choice is models that members of a kind may all have, and what nodes have of them.
+// choice is models that members of a kind may all have, and the nodes' supply of them.
 type choice struct {
 	models []string
 	shapes map[int]Shape // of the kind, by their index in Request.Shapes
 }
 
-// kinds returns the kinds for which the model matters, those of the largest members first: there
-// are nodes with room of several models, or of others than those of the members that have nodes.
+// kinds returns the kinds for which the model matters, those of the largest members first: some nodes
+// have room of several models, or of models other than those of the bound members.
 func (g *gang) kinds() (out []kind) {
 	for i := range g.parts {
 		shape := &g.r.Shapes[g.parts[i].shape]
@@ -92,7 +92,7 @@ func (g *gang) kinds() (out []kind) {
 	return out
 }
 
-// divide gives each choice what nodes have of its models, in one walk over the nodes.
+// divide sets each choice's supply of every node, in one walk over the nodes.
 func (k *kind) divide(r *Request, work *workspace) {
 	for c := range k.choices {
 		k.choices[c].shapes = map[int]Shape{}
@@ -107,7 +107,7 @@ func (k *kind) divide(r *Request, work *workspace) {
 			to[c] = *shape
 			to[c].Nodes, to[c].withSlots = work.supply(len(shape.Nodes)), work.list(len(shape.withSlots))
 		}
-		last, at := "", -1 // most nodes are of the model of the one before
+		last, at := "", -1 // usually the model of the previous node
 		for _, n := range shape.withSlots {
 			s := &shape.Nodes[n]
 			if len(s.Slots.alone) > 0 {
@@ -130,7 +130,7 @@ func (k *kind) divide(r *Request, work *workspace) {
 	}
 }
 
-// add gives a node what it has; nodes come in their order.
+// add appends a node's supply; nodes come in their order.
 func (s *Shape) add(node int32, has Supply) {
 	if has.Slots != nil {
 		s.Nodes[node] = has
@@ -171,8 +171,8 @@ func (g *gang) modelsWithRoom(number int) (found []string) {
 	return found
 }
 
-// On is what a node has of some models alone: of a machine with several, all if all of them are
-// among these, and otherwise that one of which most members fit.
+// On returns the node's supply of the given models alone. On a machine with several models it is all of
+// it if all its models are given, otherwise that of the given model with room for most members.
 func (s Supply) On(models []string) Supply {
 	switch {
 	case s.Slots == nil:
@@ -198,8 +198,8 @@ func (s Supply) On(models []string) Supply {
 	return s
 }
 
-// on is the request with what nodes have of the chosen models alone, by kind; of those without a choice
-// nodes have all.
+// on returns the request with the nodes' supply restricted to the chosen models, by kind; kinds without a
+// choice keep all of it.
 func (r *Request) on(chosen map[int]*choice) *Request {
 	out := *r
 	out.Shapes = slices.Clone(r.Shapes)

@@ -17,12 +17,12 @@ import (
 
 func modelName(model int) string { return fmt.Sprint("model ", model) }
 
-// modelRing is a model's ring in kB/s, whatever part of a machine is given: the second is as fast as
-// the first within the tolerance, and the third four times as fast.
+// modelRing returns a model's ring in kB/s, for any part of a machine: the second is as fast as the first
+// within the tolerance, and the third four times as fast.
 func modelRing(model int) int64 { return []int64{100e6, 105e6, 400e6}[model] }
 
-// TestOneModelBruteForce: the plan is that of the model which the objective takes, and the best of
-// all ways on it. If no model has room, each is named with what fits there.
+// TestOneModelBruteForce: the plan is that of the model which the objective takes, and the best of all
+// ways on it. If no model has room, each is named with the number that fits there.
 func TestOneModelBruteForce(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(r *rand.Rand, w *world){
@@ -211,7 +211,7 @@ type fleet struct {
 	tables []*nvtopo.Tables // by node
 }
 
-// fleetOf reads lines "domain … : machines", as clusterOf; "two-models" is a machine of 8 GPUs of which
+// fleetOf parses lines "domain … : machines", as clusterOf; "two-models" is a machine of 8 GPUs of which
 // the last four are of another model.
 func fleetOf(t *testing.T, levels, lines string) *fleet {
 	t.Helper()
@@ -244,8 +244,8 @@ func fleetOf(t *testing.T, levels, lines string) *fleet {
 	return f
 }
 
-// request is so many members of so many GPUs of one model, for each pair of numbers. What one of them
-// takes of a node is not there for the next.
+// request returns a gang of members on one model: a number of members and the GPUs of each, for each pair
+// of numbers. The GPUs that one pair takes of a node are not available to the next.
 func (f *fleet) request(counts ...int) *Request {
 	s := NewSlotCounter()
 	supply := func(shape, n int, used nvtopo.Mask, _ []int) Supply {
@@ -388,7 +388,7 @@ func TestManyKinds(t *testing.T) {
 	}
 }
 
-// TestAlternatives: a plan says on which model it is, and what the others would have been.
+// TestAlternatives: a plan reports its model, and the plans on the others.
 func TestAlternatives(t *testing.T) {
 	f := fleetOf(t, "rack", "rack-1: l40s-8 l40s-8\nrack-2: hgx-h200 hgx-h200\nrack-3: hgx-h200 hgx-h200\nrack-4: dgx-a100")
 	r := f.request(2, 8)
@@ -406,7 +406,7 @@ func TestAlternatives(t *testing.T) {
 	}
 }
 
-// TestAlternativeText: a plan in a few words says as much as is known.
+// TestAlternativeText: a plan's summary has all known values.
 func TestAlternativeText(t *testing.T) {
 	tests := map[string]struct {
 		of                    Alternative

@@ -10,8 +10,8 @@ import (
 // maxWithin bounds the steps of the search inside one innermost domain.
 const maxWithin = 1 << 19
 
-// within chooses the nodes of one innermost domain: the preferred ones, then as few as
-// possible, then those that lose the least residual capacity, then the first.
+// within chooses the nodes of one innermost domain: the preferred ones, then as few as possible, then
+// those that lose the least residual capacity, then the first.
 func (p *problem) within(leaf, members int) (nodes []share, lost int64) {
 	dom := &p.t.domains[p.t.Depth()][leaf]
 	var all []int
@@ -46,8 +46,8 @@ func (p *problem) within(leaf, members int) (nodes []share, lost int64) {
 	return nodes, lost
 }
 
-// dislike returns what members in an innermost domain cost by preference, by their number:
-// they take the preferred nodes first.
+// dislike returns the preference cost of members in an innermost domain, by their number: they take the
+// preferred nodes first.
 func (p *problem) dislike(leaf, members int) []int64 {
 	dom := &p.t.domains[p.t.Depth()][leaf]
 	var all []int
@@ -64,9 +64,9 @@ func (p *problem) dislike(leaf, members int) []int64 {
 	return out
 }
 
-// fewestNodes divides members among nodes, which come with the most slots first and of these
-// those that lose the least when filled. So the first nodes that hold the members are the
-// fewest; which others may stand in for them is decided by what is lost.
+// fewestNodes divides members among nodes, which are sorted by most slots, then by the least loss when
+// filled. So the first nodes that hold the members are the fewest; the loss decides which others may
+// replace them.
 func (p *problem) fewestNodes(nodes []int, members int) []share {
 	count, slack := 0, -members
 	for slack < 0 {
@@ -76,9 +76,8 @@ func (p *problem) fewestNodes(nodes []int, members int) []share {
 	if slack > 0 && (len(nodes)+1)*(count+1)*(slack+1)*(slack+1) <= maxWithin {
 		return p.leastLost(nodes, count, slack)
 	}
-	// Without slack nodes with more slots than the last one are all filled, and of the nodes
-	// with as many as the last those that lose the least: this order. Beyond the bound it is
-	// what is taken too.
+	// Without slack, nodes with more slots than the last one are all filled, and of the nodes with as many
+	// as the last, those that lose the least: this order. Beyond the bound this choice is taken too.
 	out := make([]share, count)
 	for i, n := range nodes[:count] {
 		out[i] = share{n, p.slots[n]}
@@ -87,18 +86,18 @@ func (p *problem) fewestNodes(nodes []int, members int) []share {
 	return out
 }
 
-// standIns is the search for the nodes that lose least: dynamic programming over nodes left,
-// nodes taken and slack used up.
+// standIns is the search for the nodes that lose least: dynamic programming over nodes left, nodes taken
+// and slack used up.
 type standIns struct {
 	p     *problem
 	nodes []int
 	count int // nodes to take
-	slack int // members that fewer are taken than in the first count nodes
+	slack int // members missing from filling the first count nodes
 	table []standIn
 }
 
-// standIn is the best way on: how much it loses, and the members on the node. None: it is left
-// out; a negative number: there is no way on.
+// standIn is the best continuation: its loss, and the members on the node. None: the node is left out; a
+// negative number: there is no continuation.
 type standIn struct {
 	lost int64
 	take int32
@@ -108,8 +107,8 @@ func (x *standIns) at(i, taken, used int) *standIn {
 	return &x.table[(i*(x.count+1)+taken)*(x.slack+1)+used]
 }
 
-// leastLost takes count of the nodes so that the members that fewer are taken than in the first
-// count nodes are slack in all, and the residual lost is least.
+// leastLost chooses the given count of nodes with the least residual lost, so that the members fall short
+// of the first count nodes' slots by slack in all.
 func (p *problem) leastLost(nodes []int, count, slack int) (out []share) {
 	x := &standIns{p: p, nodes: nodes, count: count, slack: slack, table: make([]standIn, (len(nodes)+1)*(count+1)*(slack+1))}
 	for i := range x.table {
@@ -134,8 +133,8 @@ func (p *problem) leastLost(nodes []int, count, slack int) (out []share) {
 	return out
 }
 
-// decide finds the best way on from a node. A taken node stands where the taken-th largest
-// would: what it has less than that uses slack up.
+// decide finds the best continuation from a node. A taken node replaces the taken-th largest; the slots
+// it has less than that use slack up.
 func (x *standIns) decide(i, taken, used int) {
 	here, n := x.at(i, taken, used), x.nodes[i]
 	if taken < x.count {

@@ -45,10 +45,10 @@ func (n *worldNode) key(depth int) string {
 	return strings.Join(n.path[:depth], "/") + "/"
 }
 
-// judged is what the objective says about one way to place the members; smaller is better.
+// judged is the values of the objective for one way to place the members; smaller is better.
 type judged struct {
 	ok      bool
-	level   int   // depth of the smallest domain with all members and what they are near to, negated
+	level   int   // depth of the smallest domain with all members and the near nodes, negated
 	domains []int // by depth from 1 on
 	// The same of the members alone.
 	ownLevel   int
@@ -145,7 +145,7 @@ func (w *world) judgeHard(j *judged, used []int) {
 	}
 }
 
-// judgeSegments tries all ways to say which new members are of which segment.
+// judgeSegments tries all assignments of new members to segments.
 func (w *world) judgeSegments(j *judged, x []int) {
 	if w.size == 0 {
 		return
@@ -279,7 +279,7 @@ func sumOf(numbers []int) (sum int) {
 // compare is the order of the objective.
 func (w *world) compare(a, b judged) int {
 	if w.spread >= 0 {
-		near := func(j judged) int { return max(j.level, -w.required) } // nearer than the required domain is not asked
+		near := func(j judged) int { return max(j.level, -w.required) } // nearer than the required domain has no effect
 		return cmp.Or(cmp.Compare(near(a), near(b)), -cmp.Compare(len(a.profile), len(b.profile)), slices.Compare(a.profile, b.profile),
 			cmp.Compare(a.band, b.band), cmp.Compare(a.left, b.left))
 	}
@@ -312,7 +312,7 @@ type offer struct {
 	hard   int64
 }
 
-// bestOffer is which offer the objective takes, by its text; -1 if there is none.
+// bestOffer returns the index of the offer that the objective takes, by its text; -1 if there is none.
 func (w *world) bestOffer(offers []*offer) int {
 	best := -1
 	nearest := func(a, b *offer) int {

@@ -13,11 +13,11 @@ import (
 // maxPacked is the largest machine whose packings are exact: 2^16 sets.
 const maxPacked = 16
 
-// packing knows, for each set of GPUs of a machine, how well it divides into members: into
-// disjoint sets of k GPUs that each pass the constraint, and keep if it is not nil.
+// packing holds, for each set of GPUs of a machine, its best division into members: into disjoint sets of
+// k GPUs that each pass the constraint, and keep if it is not nil.
 type packing struct {
 	k     int
-	sets  [][]member // that pass, by their lowest GPU; best band first
+	sets  [][]member // sets that pass, by their lowest GPU; best band first
 	worst []uint8    // by set: the worst band of its best division; noDivision if there is none
 }
 
@@ -29,8 +29,8 @@ type member struct {
 
 const noDivision = nodeindex.Bands
 
-// newPacking tries all sets of k GPUs, and divides a set by each of them that has its lowest
-// GPU. About 0.1 ms for 8 GPUs; for 16 up to some tens of ms, once for a class of machines.
+// newPacking tries all sets of k GPUs, and divides a set by each of them that has its lowest GPU. About
+// 0.1 ms for 8 GPUs; for 16 up to some tens of ms, once per class of machines.
 func newPacking(t *nvtopo.Tables, k int, con nvtopo.Constraint, keep func(nvtopo.Mask) bool) *packing {
 	n := t.Graph().Len()
 	p := &packing{k: k, sets: make([][]member, n), worst: make([]uint8, 1<<n)}
@@ -80,8 +80,8 @@ func (p *packing) divide(set nvtopo.Mask) uint8 {
 	return best
 }
 
-// members writes a set's best division down: from the lowest GPU on, each member has the best
-// band that leaves the rest as good as the whole.
+// members returns a set's best division: from the lowest GPU on, each member has the best band that
+// leaves the rest as good as the whole.
 func (p *packing) members(set nvtopo.Mask) []nvtopo.Mask {
 	var out []nvtopo.Mask
 	limit := p.worst[set]
@@ -97,8 +97,8 @@ func (p *packing) members(set nvtopo.Mask) []nvtopo.Mask {
 	return out
 }
 
-// best returns, for each number of members, the GPUs of free to divide among them: in the
-// best band, then so that what stays free is worth most, then the lowest GPUs.
+// best returns, for each number of members, the GPUs of free to divide among them: in the best band, then
+// with the greatest residual value, then the lowest GPUs.
 func (p *packing) best(t *nvtopo.Tables, free, allowed nvtopo.Mask) []nvtopo.Mask {
 	usable := free & allowed
 	out := make([]nvtopo.Mask, usable.Len()/p.k)

@@ -8,17 +8,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
-// worstBand is the band in which whatever fits counts.
+// worstBand is the band that includes every set that fits.
 const worstBand = nodeindex.Bands - 1
 
-// Place plans a gang by the published objective (docs/decisions/0019-gang-objective.md). The
-// error is an *UnplaceableError if there is no room now; any other says what is wrong with
-// the request. A gang whose members are all bound is judged as it is.
+// Place plans a gang by the published objective (docs/decisions/0019-gang-objective.md). The error is an
+// *UnplaceableError if there is no room now; any other error is a fault of the request. A gang whose
+// members are all bound is judged as it is.
 func Place(t *Tree, r *Request) (*Plan, error) {
 	return placeWithin(t, r, limits{states: maxStates, table: maxTable})
 }
 
-// limits bound what a plan may cost.
+// limits bound the work of a plan.
 type limits struct{ states, table int }
 
 func placeWithin(t *Tree, r *Request, most limits) (*Plan, error) {
@@ -47,7 +47,7 @@ func placeWithin(t *Tree, r *Request, most limits) (*Plan, error) {
 	return g.best(c.orFaster(g)).plan, nil
 }
 
-// place plans without a look at models.
+// place plans without regard to models.
 func (g *gang) place() (*candidate, *UnplaceableError) {
 	switch {
 	case g.w.spread >= 0:
@@ -65,11 +65,11 @@ func (g *gang) place() (*candidate, *UnplaceableError) {
 // place is a domain, or a node where depth is one more than the tree's.
 type place struct{ depth, at int }
 
-// frame is how near to each other a plan is: in one place of a depth, and with what it should
-// be near to in one domain of the outer depth. Without anything to be near to they are the same.
+// frame is how compact a plan is: in one place of a depth and, with the nodes it should be near to, in
+// one domain of the outer depth. Without such nodes both depths are the same.
 type frame struct{ outer, depth int }
 
-// solve chooses by all criteria.
+// solve returns the best solution by all criteria.
 func (p *problem) solve() (*solution, bool) {
 	list, ok := p.decide()
 	if !ok {
@@ -78,9 +78,9 @@ func (p *problem) solve() (*solution, bool) {
 	return p.choose(list), true
 }
 
-// decide is criteria 2 to 4: it finds the level and the fewest domains with all bands, and then
-// the best band in which these stay the same, which it leaves loaded. They come first in the
-// objective, and fewer slots never need fewer domains.
+// decide returns the shortlist by criteria 2 to 4: it finds the level and the fewest domains with all
+// bands, and then the best band in which these stay the same, which it leaves loaded. Level and domains
+// come first in the objective, and fewer slots never need fewer domains.
 func (p *problem) decide() (shortlist, bool) {
 	p.load(worstBand)
 	target, ok := p.fewest()
@@ -104,23 +104,22 @@ func (p *problem) decide() (shortlist, bool) {
 	return target, true
 }
 
-// shortlist is the places of the best frame that can hold the members, with the fewest domains
-// inside it.
+// shortlist is the places of the best frame that can hold the members, with the fewest domains inside it.
 type shortlist struct {
 	frame
 	all    []int // numbers of the places
 	opened []int // new domains by level inside the outer domain, outermost first
 }
 
-// inner is the new domains inside the places.
+// inner returns the new domains inside the places.
 func (l *shortlist) inner() []int {
 	return l.opened[min(l.depth-l.outer, len(l.opened)):]
 }
 
-// base is the outermost level that a place may be of.
+// base returns the depth of the outermost level that a place may have.
 func (p *problem) base() int { return max(p.required, p.scope.depth) }
 
-// frames are the levels to try, best first.
+// frames returns the levels to try, best first.
 func (p *problem) frames() (out []frame) {
 	base := p.base()
 	for d := p.t.Depth() + 1; d >= base; d-- {
@@ -134,7 +133,8 @@ func (p *problem) frames() (out []frame) {
 	return out
 }
 
-// fewest is criteria 2 and 3: the level, and the domains inside, of all levels together.
+// fewest returns the shortlist by criteria 2 and 3: the level, and the fewest domains inside, summed over
+// all levels.
 func (p *problem) fewest() (shortlist, bool) {
 	for _, f := range p.frames() {
 		list := shortlist{frame: f}
@@ -166,7 +166,7 @@ func (p *problem) fewest() (shortlist, bool) {
 	return shortlist{}, false
 }
 
-// openedIn is the new domains of each level inside the outer domain of a frame.
+// openedIn returns the new domains of each level inside the outer domain of a frame.
 func (p *problem) openedIn(f frame, at int) ([]int, bool) {
 	path := p.path(f, at)
 	if f.depth >= p.t.Depth() {
@@ -176,7 +176,7 @@ func (p *problem) openedIn(f frame, at int) ([]int, bool) {
 	return append(path, inner...), ok
 }
 
-// path is which domains from the outer one of a frame to a place are new.
+// path returns which domains from the outer one of a frame to a place are new, as 0 or 1.
 func (p *problem) path(f frame, at int) (out []int) {
 	n, _ := p.t.nodesOf(place{f.depth, at})
 	for d := f.outer + 1; d <= min(f.depth, p.t.Depth()); d++ {
@@ -185,8 +185,8 @@ func (p *problem) path(f frame, at int) (out []int) {
 	return out
 }
 
-// holding returns the places of a frame that have room for all members, have the nodes that are
-// held, and are near enough.
+// holding returns the places of a frame that have room for all members, contain the held nodes, and are
+// near enough.
 func (p *problem) holding(f frame) (out []int) {
 	t := p.t
 	if p.blocked >= 0 {
@@ -212,7 +212,7 @@ func (p *problem) room(at place) int {
 	return p.capacity[at.depth][at.at]
 }
 
-// named reports whether a place may count as one domain. A node that is alone is in none of a
+// named reports whether a place is valid as one domain. A node that is alone is in no domain of a
 // required level.
 func (p *problem) named(at place) bool {
 	t := p.t
@@ -224,7 +224,7 @@ func (p *problem) named(at place) bool {
 
 func (p *problem) holds(at place) bool { return p.t.within(p.hold, at) }
 
-// isNear reports whether what should be near is in the outer domain of a frame.
+// isNear reports whether the nodes to be near to are in the outer domain of a frame.
 func (p *problem) isNear(f frame, at place) bool {
 	if f.outer < at.depth {
 		n, _ := p.t.nodesOf(at)
@@ -238,7 +238,7 @@ func (t *Tree) within(nodes []int, at place) bool {
 	return !slices.ContainsFunc(nodes, func(n int) bool { return n < first || n >= end })
 }
 
-// fresh is 1 for a domain without members, 0 for one that has some.
+// fresh returns 1 for a domain without members, 0 for one that has some.
 func (p *problem) fresh(depth, at int) int {
 	if p.occupied != nil && p.occupied[depth][at] {
 		return 0

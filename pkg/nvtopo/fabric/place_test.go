@@ -13,7 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// cluster is a fabric with what is free on its nodes.
+// cluster is a fabric with the free GPUs of its nodes.
 type cluster struct {
 	tree *Tree
 	free []nvtopo.Mask // by node
@@ -52,7 +52,7 @@ func clusterOf(tb testing.TB, machine, levels, lines string) *cluster {
 	return c
 }
 
-// shape is members of so many GPUs on what is free.
+// shape returns members of the given number of GPUs, placed on the free GPUs.
 func (c *cluster) shape(gpus int, con nvtopo.Constraint) Shape {
 	s := NewSlotCounter()
 	out := Shape{GPUs: gpus, Nodes: make([]Supply, len(c.free))}
@@ -67,7 +67,7 @@ func (c *cluster) request(pods, gpus int) *Request {
 	return &Request{Shapes: []Shape{c.shape(gpus, nvtopo.Constraint{})}, Members: make([]Member, pods)}
 }
 
-// names writes a plan's nodes, or why there is none.
+// names returns a plan's nodes, or the reason why there is none.
 func (c *cluster) names(p *Plan, err error) string {
 	if err != nil {
 		return err.Error()
@@ -89,8 +89,8 @@ const (
 	threeFull   = "r0: ff ff ff 0\nr1: ff ff ff 0"
 )
 
-// The cases are those of the design note's section 6 that are the planner's alone, by number,
-// and what the flow around it needs.
+// TestPlace covers the cases of the design note's section 6 that belong to the planner alone, by number,
+// and those that its callers need.
 func TestPlace(t *testing.T) {
 	cases := map[string]struct {
 		machine, levels, nodes string // dgx-h100, "rack"
@@ -305,7 +305,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// rebuild makes the tree anew with an exclusion.
+// rebuild builds the tree again with an exclusion.
 func (c *cluster) rebuild(e Exclusion) {
 	s := &Spec{Levels: c.tree.Levels(), Excluded: []Exclusion{e}}
 	for n := range c.tree.Len() {
@@ -314,7 +314,7 @@ func (c *cluster) rebuild(e Exclusion) {
 	c.tree, _, _ = NewTree(s)
 }
 
-// checkSets sees that members have GPUs that are free, and no two the same.
+// checkSets checks that members have free GPUs, and no two members the same one.
 func (c *cluster) checkSets(t *testing.T, r *Request, p *Plan, gpus int) {
 	t.Helper()
 	free := append([]nvtopo.Mask(nil), c.free...)

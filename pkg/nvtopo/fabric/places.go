@@ -4,9 +4,9 @@ package fabric
 
 import "github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 
-// Places says where n nodes are, for the choice across nodes of a pod that is in no gang:
-// a leaf is a domain of the innermost level, a spine one of the level around it. A node that
-// the tree does not have is alone. It is nil for a tree without levels.
+// Places returns the positions of n nodes, for the choice of a node for a pod without a gang: a leaf is a
+// domain of the innermost level, a spine one of the level around it. A node that is not in the tree is
+// alone. It is nil for a tree without levels.
 func (t *Tree) Places(n int, name func(i int) string) *nodeindex.Places {
 	depth := t.Depth()
 	if depth == 0 {

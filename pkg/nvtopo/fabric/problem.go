@@ -10,16 +10,16 @@ type problem struct {
 	supply    []Supply
 	withSlots []int32        // nodes that have slots in the supply, ascending
 	closed    []bool         // by node: gets no new member; nil if all may
-	floor     int64          // no ring of members may be slower, in kB/s
-	changed   map[int]Supply // by node: what there is in place of the supply
-	taken     map[int]int    // by node: slots that others of the shape have
+	floor     int64          // slowest ring that members on a node may have, in kB/s
+	changed   map[int]Supply // by node: supply that replaces the shape's
+	taken     map[int]int    // by node: slots that other members of the shape have
 	members   int
-	required  int   // depth of the domain that must have them all
+	required  int   // depth of the domain that must contain all members
 	label     int   // depth of the domain that must have a name; 0 for none
-	hold      []int // nodes that this domain must have too
+	hold      []int // nodes that this domain must contain too
 	near      []int // nodes to be near to, wherever the domain is
-	// occupied are the domains that have members already, by depth; nil for none. Going there
-	// opens no new domain.
+	// occupied marks the domains that have members already, by depth; nil for none. Using them opens no new
+	// domain.
 	occupied    [][]bool
 	scope       place // the part of the tree
 	demand      demand
@@ -28,16 +28,16 @@ type problem struct {
 	most     limits
 	band     int
 	slots    []int   // by node, in that band
-	capacity [][]int // by depth: what the domains can hold
+	capacity [][]int // by depth: members that the domains can hold
 	loaded   bool
-	blocked  int // the domain that has no room beside the members of its segments; -1 for none
+	blocked  int // the domain that has no room for the missing members of its segments; -1 for none
 	lacking  int // how many members cannot go there
 	work     *workspace
-	// unproven says that somewhere the fewest domains were too much work to find.
+	// unproven reports that finding the fewest domains was somewhere too much work.
 	unproven bool
 }
 
-// at is what a node has.
+// at returns the supply of a node.
 func (p *problem) at(node int) *Supply {
 	if p.changed != nil {
 		if s, ok := p.changed[node]; ok {
@@ -47,7 +47,8 @@ func (p *problem) at(node int) *Supply {
 	return &p.supply[node]
 }
 
-// load counts slots in a band. It reports whether they are others than those loaded before.
+// load sets the slots and capacities to those of a band. It reports whether the slots differ from those
+// loaded before.
 func (p *problem) load(band int) bool {
 	t := p.t
 	first, end := t.nodesOf(p.scope)
@@ -79,7 +80,7 @@ func (p *problem) load(band int) bool {
 	return changed
 }
 
-// count is how many more members a node takes in a band.
+// count returns how many more members a node takes in a band.
 func (p *problem) count(node, band int) int {
 	if p.closed != nil && p.closed[node] {
 		return 0
@@ -95,14 +96,14 @@ func (p *problem) count(node, band int) int {
 	return s
 }
 
-// between is the part of an ascending list of nodes that is in a range.
+// between returns the part of an ascending list of nodes that is in a range.
 func between(nodes []int32, first, end int) []int32 {
 	from, _ := slices.BinarySearch(nodes, int32(first))
 	to, _ := slices.BinarySearch(nodes, int32(end))
 	return nodes[from:to]
 }
 
-// nodesOf is the range of nodes of a place.
+// nodesOf returns the range of nodes of a place.
 func (t *Tree) nodesOf(at place) (first, end int) {
 	if at.depth > t.Depth() {
 		return at.at, at.at + 1
@@ -111,7 +112,7 @@ func (t *Tree) nodesOf(at place) (first, end int) {
 	return d.First, d.End
 }
 
-// inside is the range of the domains of a depth that nodes of the scope are in.
+// inside returns the range of the domains of a depth that nodes of the scope are in.
 func (p *problem) inside(depth int) (first, end int) {
 	first, end = p.t.nodesOf(p.scope)
 	if first == end {
@@ -120,8 +121,8 @@ func (p *problem) inside(depth int) (first, end int) {
 	return p.t.of[depth][first], p.t.of[depth][end-1] + 1
 }
 
-// sum adds the slots up. A domain of the segments' level holds whole segments only, if these
-// are required.
+// sum computes the capacities of the domains. A domain of the segments' level holds whole segments only,
+// if these are required.
 func (p *problem) sum() {
 	t := p.t
 	p.blocked, p.lacking = -1, 0

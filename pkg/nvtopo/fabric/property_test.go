@@ -18,7 +18,7 @@ func randomWorld(r *rand.Rand) *world {
 	return worldOf(r, r.IntN(4), 1+r.IntN(4), 1+r.IntN(8), r.IntN(3) == 0)
 }
 
-// worldOf makes a fabric of so many levels, names at each level, and nodes; missing says whether
+// worldOf returns a fabric with the given number of levels, names at each level, and nodes; with missing,
 // some nodes have no label.
 func worldOf(r *rand.Rand, levels, names, nodes int, missing bool) *world {
 	w := &world{levels: levels, pods: 1 + r.IntN(6), spread: -1}
@@ -326,7 +326,7 @@ func compareWithBest(t *testing.T, w *world) bool {
 	return true
 }
 
-// crossingsOf is what ranks laid depth first must cross: each innermost domain once.
+// crossingsOf returns the crossings of ranks laid depth first: one for each innermost domain.
 func crossingsOf(p *Plan) int {
 	if d := len(p.Domains[len(p.Domains)-1]); d > 1 {
 		return d

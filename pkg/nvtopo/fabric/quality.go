@@ -2,7 +2,7 @@
 
 package fabric
 
-// The words of the requirement for the quality of a placement.
+// The requirement's words for the quality of a placement.
 const (
 	QualityOneNode    = "optimal"
 	QualitySameRack   = "optimal (same rack)"
@@ -11,16 +11,15 @@ const (
 	QualitySuboptimal = "suboptimal (distributed)"
 )
 
-// Names of the levels that the words are about.
+// Names of the levels that the words refer to.
 const (
 	rackLevel   = "rack"
 	switchLevel = "switch"
 )
 
-// Quality says in the requirement's words how near to each other nodes are. Racks are the
-// domains of the level "rack", switches those of the level "switch". In a fabric that has
-// neither, the innermost domains count as racks. A node that is in no named domain shares it
-// with no other.
+// Quality returns the requirement's word for how near to each other nodes are. Racks are the domains of
+// the level "rack", switches those of the level "switch". In a fabric with neither, the innermost domains
+// are used as racks. A node in no named domain shares it with no other.
 func (t *Tree) Quality(nodes []int) string {
 	if len(distinctNodes(nodes)) < 2 {
 		return QualityOneNode
@@ -41,7 +40,7 @@ func (t *Tree) Quality(nodes []int) string {
 	return QualitySuboptimal
 }
 
-// spans counts the domains of a depth that nodes are in.
+// spans returns the number of domains of a depth that nodes are in.
 func (t *Tree) spans(nodes []int, depth int) int {
 	seen := map[int]bool{}
 	for _, n := range nodes {

@@ -2,8 +2,7 @@
 
 package fabric
 
-// Crossings counts how often the ring of the ranks' nodes goes from one innermost domain to
-// another.
+// Crossings returns how often the ring of the ranks' nodes goes from one innermost domain to another.
 func (t *Tree) Crossings(nodes []int) int {
 	n := 0
 	for i, a := range nodes {

@@ -9,47 +9,47 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Supply is what one node has for members of one shape.
+// Supply is the room of one node for members of one shape.
 type Supply struct {
 	Slots *Slots // nil: nothing
 	Limit Limit
-	// Preference is how much a member would like the node: the weights of its preferred node
-	// affinity. Greater is better.
+	// Preference is the sum of the weights of a member's preferred node affinity that match the node.
+	// Greater is better.
 	Preference int64
 	// Hardware is the part of these weights that is about the node's hardware. It decides between plans
 	// before their time does.
 	Hardware int64
 }
 
-// Limit is the most members that a node can take for other reasons than GPUs: CPU, memory,
-// ports, anti-affinity. The zero value limits nothing; AtMost(0) is no member at all.
+// Limit is the most members that a node can take for reasons other than GPUs: CPU, memory, ports,
+// anti-affinity. The zero value limits nothing; AtMost(0) allows no member at all.
 type Limit struct{ excluded int } // how many less than maxSlots
 
-// AtMost limits a node to so many members, none if it is negative.
+// AtMost limits a node to that many members, none if it is negative.
 func AtMost(members int) Limit {
 	return Limit{maxSlots - min(max(members, 0), maxSlots)}
 }
 
-// maxSlots bounds what one node counts as, so that sums over MaxNodes fit 31 bits.
+// maxSlots bounds the slots of one node, so that sums over MaxNodes fit 31 bits.
 const maxSlots = 1 << 14
 
-// count is how many members fit in a band.
+// count returns how many members fit in a band.
 func (s *Supply) count(band int) int {
 	return min(s.Slots.Count(band), maxSlots-s.Limit.excluded)
 }
 
-// Members is how many members the node can take, in whatever band.
+// Members returns how many members the node can take, in any band.
 func (s *Supply) Members() int { return s.count(worstBand) }
 
-// Shape is the members of a gang that ask for the same.
+// Shape is the members of a gang with the same request.
 type Shape struct {
-	GPUs  int      // a member's
+	GPUs  int      // of one member
 	Nodes []Supply // by node of the tree
-	// Kind is the same for shapes whose members ask for the same GPUs: all of them get GPUs of
-	// one model. What has no known model is one model. 0: of any, as those without GPUs.
+	// Kind is the same for shapes whose members request the same GPUs: all of them get GPUs of one model.
+	// All GPUs without a known model are one model. 0: of any model, as for members without GPUs.
 	Kind int
-	// Models are the models of those members of the kind that have nodes. Each of the other members
-	// gets one of them. Nil: no member has a node, or its model is not known.
+	// Models are the models of those members of the kind that have nodes. Each of the other members gets one
+	// of them. Nil: no member has a node, or its model is not known.
 	Models []string
 
 	withSlots []int32 // nodes with slots, ascending; nil: not listed yet
@@ -58,16 +58,16 @@ type Shape struct {
 // Member is one member of a gang.
 type Member struct {
 	Shape int // in Request.Shapes
-	// Bound says that the member has its node already: Node. It stays there, and what it has
-	// is no part of the supply.
+	// Bound reports that the member has its node already: Node. It stays there, and its GPUs are not part of
+	// the supply.
 	Bound bool
 	Node  int
 }
 
-// Strategy says what a gang wants of the fabric.
+// Strategy is a gang's wish for its spread over the fabric.
 type Strategy uint8
 
-// The strategies, by the names that pods write.
+// The strategies, by the names used in pods.
 const (
 	StrategyMixed              Strategy = iota // near each other; the zero value
 	StrategyCommunicationHeavy                 // the same; the caller waits longer for a better level
@@ -76,7 +76,7 @@ const (
 
 var strategyNames = [...]string{"mixed", "communication-heavy", "compute-heavy"}
 
-// String returns the name a pod writes.
+// String returns the name used in pods.
 func (s Strategy) String() string {
 	if int(s) < len(strategyNames) {
 		return strategyNames[s]
@@ -84,14 +84,13 @@ func (s Strategy) String() string {
 	return fmt.Sprintf("Strategy(%d)", uint8(s))
 }
 
-// strategyAliases are other spellings: those with underscores, and what the strategies come
-// down to.
+// strategyAliases are other spellings: those with underscores, and names of the strategies' effect.
 var strategyAliases = map[string]Strategy{
 	"communication_heavy": StrategyCommunicationHeavy, "same-switch": StrategyCommunicationHeavy,
 	"compute_heavy": StrategyComputeHeavy, "spread": StrategyComputeHeavy, "best-effort": StrategyMixed,
 }
 
-// ParseStrategy reads a strategy's name or one of its other spellings.
+// ParseStrategy parses a strategy's name or one of its other spellings.
 func ParseStrategy(s string) (Strategy, error) {
 	for i, name := range strategyNames {
 		if name == s {
@@ -104,7 +103,7 @@ func ParseStrategy(s string) (Strategy, error) {
 	return StrategyMixed, fmt.Errorf("unknown placement strategy %q, want one of communication-heavy, compute-heavy, mixed", s)
 }
 
-// Request is a gang to place. Levels are named as the tree names them; "" is none.
+// Request is a gang to place. Levels are named as in the tree; "" is none.
 type Request struct {
 	Shapes  []Shape
 	Members []Member // in the order of their ranks
@@ -112,43 +111,43 @@ type Request struct {
 	Strategy Strategy
 	Required string // all members in one domain of this level
 	// Preferred is a level that is good enough: a plan of it comes before a faster one beyond it.
-	// Plan.Preferred is measured by it.
+	// Plan.Preferred refers to it.
 	Preferred string
 
-	// Segments are the members whose rank divided by SegmentSize is the same. They belong into
-	// one domain of the level SegmentLevel (default: the innermost): always if SegmentRequired,
-	// as many segments as possible otherwise. 0 is no segments. They are of the shape that has
-	// the most members; the others, such as a launcher, are in none and fewer than a segment.
+	// Segments are the members whose rank divided by SegmentSize is the same. They belong into one domain of
+	// the level SegmentLevel (default: the innermost): always if SegmentRequired, as many segments as
+	// possible otherwise. 0 is no segments. They are of the shape that has the most members; the others,
+	// such as a launcher, are in none and fewer than a segment.
 	SegmentSize     int
 	SegmentLevel    string
 	SegmentRequired bool
 
-	// SpreadOver is the level that members are spread over evenly, with StrategyComputeHeavy or
-	// without (default with it: the innermost). MaxPerDomain bounds the members in one domain of
-	// it, bound ones included; 0 is no bound.
+	// SpreadOver is the level that members are spread over evenly, with StrategyComputeHeavy or without
+	// (default with it: the innermost). MaxPerDomain bounds the members in one of its domains, bound ones
+	// included; 0 is no bound.
 	SpreadOver   string
 	MaxPerDomain int
 
-	// Near are nodes that the members should be near to though no member of this gang is there.
-	// They count like bound members for the level and the domains, but never against the
-	// required level: then it is the nearest domain that has room.
+	// Near are nodes that the members should be near to although they have no member of this gang. They are
+	// used like bound members for the level and the domains, but never for the required level, of which the
+	// nearest domain that has room is used.
 	Near []int
 
-	// MessageBytes is what each GPU sends in the all-reduce by whose time plans are compared; 0 is
+	// MessageBytes is the bytes that each GPU sends in the all-reduce by whose time plans are compared; 0 is
 	// DefaultMessage.
 	MessageBytes float64
 
-	// Remaining is asked about gangs of several shapes only: what the node has for a shape once
-	// the members placed there so far have the given GPUs. placed counts them by shape. It must
-	// be a function of its arguments.
+	// Remaining is called for gangs of several shapes only: it returns the node's supply for a shape once
+	// the members placed there so far have the given GPUs. placed is their number by shape. It must be a
+	// function of its arguments.
 	Remaining func(shape, node int, used nvtopo.Mask, placed []int) Supply
 }
 
-// DefaultMessage is how many bytes each GPU sends in an all-reduce, if the request does not say: 1 GB.
-// At that size bandwidth decides, and latency hardly counts.
+// DefaultMessage is the bytes that each GPU sends in an all-reduce, if the request gives none: 1 GB. At
+// that size bandwidth decides, and latency hardly matters.
 const DefaultMessage = 1e9
 
-// Message is how many bytes each GPU sends in the all-reduce that plans are compared by.
+// Message returns the bytes that each GPU sends in the all-reduce by which plans are compared.
 func (r *Request) Message() float64 {
 	if r.MessageBytes > 0 {
 		return r.MessageBytes
@@ -156,76 +155,75 @@ func (r *Request) Message() float64 {
 	return DefaultMessage
 }
 
-// Plan is where the members of a gang go.
+// Plan is the nodes and GPUs of the members of a gang, and the plan's quality.
 type Plan struct {
 	Level string // of the smallest domain that has all members, bound ones included
 	// Domains are the domains with members, by depth; Domains[0] is the root.
 	Domains [][]int
-	// Fewest is a bound: the nearest plan for these members has so many domains of each depth, or
-	// more. It is what Domains has if Exact, unless time decided, and says nothing (0) about members that are spread or
+	// Fewest is a bound: the nearest plan for these members has that many domains of each depth, or more. It
+	// equals the numbers of Domains if Exact, unless time decided, and is 0 for members that are spread or
 	// near others.
 	Fewest []int
 	Nodes  []int         // of each rank
 	Sets   []nvtopo.Mask // GPUs of each rank; 0 for bound ones and members without GPUs
 	Band   int           // the worst of the members placed
-	// SegmentsCut counts the segments that are not in one domain.
+	// SegmentsCut is the number of segments that are not in one domain.
 	SegmentsCut int
-	// Crossings counts how often the ring of all ranks goes from one innermost domain to
-	// another.
+	// Crossings is how often the ring of all ranks goes from one innermost domain to another.
 	Crossings int
-	// Millis is the time of an all-reduce of the request's message, by links that somebody measured; 0
-	// if one of them is assumed or not known, and for members that are spread or near others.
+	// Millis is the time of an all-reduce of the request's message over measured links; 0 if a link is
+	// assumed or not known, and for members that are spread or near others.
 	Millis float64
-	// Chosen says on which model the plan is, and Others the best plan on each other that has room,
-	// fastest first and at most maxModelsNamed, where members get one model of several, but for those
-	// of too many kinds to try all combinations.
+	// Chosen summarises the plan, and Others the best plan on each other model that has room, fastest first
+	// and at most maxModelsNamed. They are set where members get one model of several, except with too many
+	// kinds to try all combinations.
 	Chosen    Alternative
 	Others    []Alternative
 	Preferred bool // the level is the preferred one or better; true if none is preferred
-	// Exact says that it is proven that no plan on the same models, rings and domains is better in
-	// level, domains and band (2 to 4), and for members of one shape in segments, preference and best
-	// fit too (5 to 7). It is not said of the hardware and the time that chose between plans.
+	// Exact reports that it is proven that no plan on the same models, rings and domains is better in level,
+	// domains and band (2 to 4) and, for members of one shape, in segments, preference and best fit too (5
+	// to 7). It does not cover the hardware and the time that decided between plans.
 	Exact bool
 }
 
 // Alternative summarises a plan for users: model, place and time.
 type Alternative struct {
-	Model  string // as node labels name it, several joined by "and"; empty without GPUs
-	GPUs   int    // of the members that it places
-	Joins  bool   // there are bound members, which are in Domain too
+	Model  string // as in node labels, several joined by "and"; empty without GPUs
+	GPUs   int    // of the members that the plan places
+	Joins  bool   // Domain includes bound members
 	Domain string // the smallest that has all members: a domain, a node or cluster
-	// Millis is the time of an all-reduce of the request's message, by rules of thumb where nothing
-	// else is known; 0 if a bandwidth is not known.
+	// Millis is the time of an all-reduce of the request's message, estimated by rules of thumb where
+	// nothing else is known; 0 if a bandwidth is not known.
 	Millis float64
 }
 
-// UnplaceableError says that there is no room for a gang, and how near it came.
+// UnplaceableError reports that there is no room for a gang, and how many members fit.
 type UnplaceableError struct {
 	Level      string // the required level, the cluster if there is none
-	Have, Want int    // members that fit in one domain of the level, at most; and all
-	Domain     string // the domain where so many fit; empty if none does
-	Detail     string // what else is in the way; empty if it is room
-	// Fit is how many of the members without a node fit there at the same time, by shape; nil unless they are
-	// of several.
+	Have, Want int    // the most members that fit in one domain of the level; and all members
+	Domain     string // the domain where Have fit; empty if none does
+	Detail     string // an obstacle other than room; empty if it is room
+	// Fit is how many of the members without a node fit there at the same time, by shape; nil unless they
+	// are of several shapes.
 	Fit []int
-	// AtMost says that Have counts each of several shapes as if the others were not there.
+	// AtMost reports that Have treats each of several shapes as if the others were absent.
 	AtMost bool
-	// Unproven says that not all ways to place members of several shapes were tried.
+	// Unproven reports that not all ways to place members of several shapes were tried.
 	Unproven bool
-	// Models is how many fit on each model, most first; nil unless members get one model and that
-	// matters. MixedFits says that there is a plan on several.
+	// Models is how many fit on each model, most first; nil unless members get one model and that matters.
+	// MixedFits reports that there is a plan on several.
 	Models    []ModelRoom
 	MixedFits bool
 }
 
 // ModelRoom is how many members fit on one model, bound ones included.
 type ModelRoom struct {
-	Model string // as node labels name it; several joined by "and"
+	Model string // as in node labels; several joined by "and"
 	Have  int
 }
 
-// Error is the reason that users see, such as "rack: 3 of 4", or "cluster: 14 of 16 on
-// NVIDIA-A100, 11 on NVIDIA-H200; allow-mixed-models would fit".
+// Error returns the reason shown to users, such as "rack: 3 of 4", or "cluster: 14 of 16 on NVIDIA-A100,
+// 11 on NVIDIA-H200; allow-mixed-models would fit".
 func (e *UnplaceableError) Error() string {
 	s := e.Level + ": " + e.Room()
 	if e.Detail != "" {
@@ -240,7 +238,7 @@ func (e *UnplaceableError) Error() string {
 // maxModelsNamed bounds how many models a reason names.
 const maxModelsNamed = 4
 
-// Room says how many members fit of how many, by model where that matters.
+// Room returns how many members fit of how many, by model where that matters.
 func (e *UnplaceableError) Room() string {
 	s := fmt.Sprintf("%d of %d", e.Have, e.Want)
 	if e.AtMost {
@@ -266,7 +264,7 @@ type wishes struct {
 	spread              int // depth to spread over, -1 for none
 }
 
-// check reads the wishes and refuses what contradicts itself.
+// check returns the levels of the request as depths and refuses contradictions.
 func (r *Request) check(t *Tree) (w wishes, err error) {
 	if err := r.checkMembers(t); err != nil {
 		return w, err

@@ -10,14 +10,14 @@ import (
 // segment is members of a gang that belong into one domain of the segments' level.
 type segment struct {
 	missing []int // members without a node, as numbers in the request
-	nodes   []int // of those that have one
-	home    int   // the domain that these nodes are in; noHome, or apart
+	nodes   []int // of the bound members
+	home    int   // the domain of these nodes; noHome, or apart
 }
 
-// What a segment has in place of a home.
+// Values of home without one domain.
 const (
 	noHome = -1 // no member has a node
-	apart  = -2 // they are in several domains
+	apart  = -2 // its nodes are in several domains
 )
 
 // readSegments returns the segments, in the order of their ranks.
@@ -49,13 +49,13 @@ func (g *gang) readSegments() []segment {
 	return out
 }
 
-// demand is what segments ask of the domains of their level.
+// demand is the segments' need for slots in the domains of their level.
 type demand struct {
 	depth, size int // of a segment; size 0: there are none
 	required    bool
 	free        int // segments that may be in any domain
-	// homes has the domains in which segments have members already: how many members are missing
-	// there, of the segment that lacks fewest, of the two that do, and so on.
+	// homes holds, for each domain in which segments have members already, the missing members: of the
+	// segment that lacks fewest, of the two that lack fewest, and so on.
 	homes map[int][]int32
 }
 
@@ -82,8 +82,8 @@ func (g *gang) demandOf(segments []*segment) demand {
 	return d
 }
 
-// whole is how many of the slots of a domain can be used if segments must be whole, and how many
-// members lack a slot whose segments have members there.
+// whole returns how many of the slots of a domain can be used if segments must be whole, and how many
+// members of segments at home in the domain lack a slot.
 func (d *demand) whole(domain, slots int) (whole, lacking int) {
 	home := int(last(d.homes[domain]))
 	if slots < home {
@@ -92,7 +92,7 @@ func (d *demand) whole(domain, slots int) (whole, lacking int) {
 	return home + (slots-home)/d.size*d.size, 0
 }
 
-// last is the members missing in a domain in all.
+// last returns the members missing in a domain in all.
 func last(homes []int32) int32 {
 	if len(homes) == 0 {
 		return 0
@@ -100,8 +100,7 @@ func last(homes []int32) int32 {
 	return homes[len(homes)-1]
 }
 
-// unmet is how many segments of a domain are not whole when so many of their members still
-// have no place.
+// unmet returns how many segments of a domain are not whole while left of their members have no place.
 func unmet(homes []int32, left int32) (n int) {
 	for i := len(homes) - 1; i >= 0 && homes[i] > last(homes)-left; i-- {
 		n++

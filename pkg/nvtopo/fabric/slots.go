@@ -10,14 +10,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
-// Slots is how many members of a gang one node can hold at the same time, and which GPUs
-// they would get. Nodes in the same state share one. It is immutable.
+// Slots is how many members of a gang one node can hold at the same time, and their GPUs. Nodes in the
+// same state share one. It is immutable.
 type Slots struct {
 	count     [nodeindex.Bands]int // by band: members that fit if no band is worse
 	divisions []division           // by members - 1; empty for members without GPUs
-	estimated bool                 // a lower bound: the machine is too large to try all divisions, or knows more than the graph
+	estimated bool                 // a lower bound: the machine is too large to try all divisions, or has constraints outside the graph
 	model     string               // of all GPUs that members may get; empty if it is not known, or there are several
-	alone     []*Slots             // of a machine with several models: what it has of each of them alone, by name
+	alone     []*Slots             // of a machine with several models: the slots of each alone, by name
 	fastest   int64                // the best ring of any number of members, in kB/s; 0 if none is known
 }
 
@@ -25,11 +25,11 @@ type Slots struct {
 type division struct {
 	used nvtopo.Mask
 	sets []nvtopo.Mask // in the order of their lowest GPUs
-	lost int64         // residual lost as nodeindex.Offer counts it, in millionths
-	ring int64         // of all that is used, in kB/s; 0 for a single GPU, or if it is not known
+	lost int64         // residual lost as in nodeindex.Offer, in millionths
+	ring int64         // of all GPUs used, in kB/s; 0 for a single GPU, or if it is not known
 }
 
-// Count is the number of members that fit if no member's band is worse than the given one.
+// Count returns the number of members that fit if no member's band is worse than the given one.
 func (s *Slots) Count(band int) int {
 	if s == nil {
 		return 0
@@ -37,7 +37,7 @@ func (s *Slots) Count(band int) int {
 	return s.count[band]
 }
 
-// modelName is the model of what members get, and "several models" where a machine has such.
+// modelName returns the model of the members' GPUs, or "several models" on a machine with several.
 func (s *Slots) modelName() string {
 	if s != nil && len(s.alone) > 0 {
 		return "several models"
@@ -48,8 +48,8 @@ func (s *Slots) modelName() string {
 	return s.model
 }
 
-// onRings is how many of so many members fit if the ring of no number of them is slower than the
-// given one, in kB/s. A single GPU has no ring and is as fast as any.
+// onRings returns how many of that many members fit if the ring of no number of them is slower than
+// floor, in kB/s. A single GPU has no ring and is as fast as any.
 func (s *Slots) onRings(members int, floor int64) int {
 	for n := range s.divisions[:min(members, len(s.divisions))] {
 		if d := &s.divisions[n]; d.ring < floor && d.used.Len() > 1 {
@@ -65,8 +65,7 @@ func (s *Slots) Estimated() bool { return s != nil && s.estimated }
 // fromGraph reports whether members get GPUs.
 func (s *Slots) fromGraph() bool { return s != nil && len(s.divisions) > 0 }
 
-// Sets returns the GPUs of each of so many members, nil for members without GPUs; do not
-// change it.
+// Sets returns the GPUs of each of that many members, nil for members without GPUs; do not change it.
 func (s *Slots) Sets(members int) []nvtopo.Mask {
 	if members < 1 || members > len(s.divisions) {
 		return nil
@@ -81,7 +80,8 @@ func (s *Slots) lost(members int) int64 {
 	return s.divisions[members-1].lost
 }
 
-// ring is that of all GPUs which so many members get, in kB/s; 0 if there is none, or it is not known.
+// ring returns the ring of all GPUs of that many members, in kB/s; 0 if there is none, or it is not
+// known.
 func (s *Slots) ring(members int) int64 {
 	if members < 1 || members > len(s.divisions) {
 		return 0
@@ -98,8 +98,8 @@ func Unlinked(members int) *Slots {
 	return s
 }
 
-// Sequence is the slots of members who get these sets one after the other, by somebody who knows
-// more of the machine than the graph says: a lower bound, and a Plan that rests on it says so.
+// Sequence returns the slots of members that get these sets one after the other, chosen by a caller with
+// constraints outside the graph. It is a lower bound, and a Plan that rests on it is marked as such.
 func Sequence(m *Machine, sets []nvtopo.Mask) *Slots {
 	var all nvtopo.Mask
 	for _, set := range sets {
@@ -122,24 +122,24 @@ func Sequence(m *Machine, sets []nvtopo.Mask) *Slots {
 	return s
 }
 
-// Machine is the state of one node as far as it decides about slots.
+// Machine is the state of one node that decides its slots.
 type Machine struct {
 	Tables *nvtopo.Tables
-	// Healthy are the GPUs that may be used at all, Free those of them that nobody has.
-	// Degraded GPUs belong to neither: a member of a gang is never alone.
+	// Healthy are the GPUs that may be used at all, Free those of them that are unused. Degraded GPUs belong
+	// to neither: a member of a gang is never alone.
 	Healthy, Free nvtopo.Mask
 	// Allowed restricts the choice, by model or memory; 0 allows all.
 	Allowed nvtopo.Mask
-	// Keep, if not nil, says which sets a member may have besides, for reasons that the graph
-	// does not know: what the kubelet's topology manager admits, NUMA nodes that have free CPUs.
-	// Above 16 GPUs it must depend only on how many GPUs the set has on which NUMA nodes.
+	// Keep, if not nil, is a further condition on a member's set that the graph does not cover: admission by
+	// the kubelet's topology manager, NUMA nodes with free CPUs. Above 16 GPUs it must depend only on how
+	// many GPUs the set has on which NUMA nodes.
 	Keep func(nvtopo.Mask) bool
-	// KeepKey tells one Keep from another: on machines of one class, equal keys are equal answers.
+	// KeepKey identifies Keep: on machines of one class, equal keys mean equal results.
 	KeepKey uint64
 }
 
-// SlotCounter works out slots and remembers them: nodes of a class in the same state share an
-// answer, for as long as the SlotCounter lives. It is not safe for concurrent use.
+// SlotCounter computes slots and caches them: nodes of a class in the same state share a result, for as
+// long as the SlotCounter lives. It is not safe for concurrent use.
 type SlotCounter struct {
 	packings map[packingKey]*packing
 	known    map[slotsKey]*Slots
@@ -149,8 +149,8 @@ type packingKey struct {
 	class nvtopo.ClassID
 	k     int
 	con   nvtopo.Constraint
-	kept  bool   // there is a Keep
-	keep  uint64 // its key
+	kept  bool   // Keep is set
+	keep  uint64 // KeepKey
 }
 
 type slotsKey struct {
@@ -159,7 +159,7 @@ type slotsKey struct {
 	models                 string // one class may be of several models
 }
 
-// Bounds on what a SlotCounter remembers; when one is reached, it starts anew.
+// Bounds on the caches of a SlotCounter; a cache that reaches its bound is cleared.
 const (
 	maxKnown    = 1 << 14
 	maxPackings = 128 // at most 64 KiB and the sets for 16 GPUs each, 2 KiB for 8
@@ -170,9 +170,9 @@ func NewSlotCounter() *SlotCounter {
 	return &SlotCounter{packings: map[packingKey]*packing{}, known: map[slotsKey]*Slots{}}
 }
 
-// Slots is how many members of k GPUs each, under the constraint, the machine can hold.
-// It is exact up to 16 GPUs; above, members are taken one after the other, and a Plan that
-// rests on it says so.
+// Slots returns how many members of k GPUs each, under the constraint, the machine can hold. It is exact
+// up to 16 GPUs; above, members are taken one after the other, and a Plan that rests on it is marked as
+// such.
 func (s *SlotCounter) Slots(m *Machine, k int, con nvtopo.Constraint) *Slots {
 	pk := packingKey{class: m.Tables.Class(), k: k, con: con}
 	if m.Keep != nil {
@@ -231,7 +231,7 @@ func (s *SlotCounter) work(m *Machine, pk packingKey) *Slots {
 	return out
 }
 
-// oneByOne gives each member the best set of what the ones before it left.
+// oneByOne gives each member the best set of the GPUs left by the members before it.
 func (s *Slots) oneByOne(m *Machine, free, allowed nvtopo.Mask, pk packingKey) {
 	var used nvtopo.Mask
 	var sets []nvtopo.Mask

@@ -186,7 +186,7 @@ func TestKeep(t *testing.T) {
 			key  uint64
 			want []nvtopo.Mask
 		}{
-			{nil, 7, []nvtopo.Mask{0x0f, 0xf0}}, // without a Keep the key says nothing
+			{nil, 7, []nvtopo.Mask{0x0f, 0xf0}}, // without a Keep the key has no effect
 			{firstSocket, 0, []nvtopo.Mask{0x0f}},
 			{secondSocket, 7, []nvtopo.Mask{0xf0}},
 		} {
@@ -239,7 +239,7 @@ func TestLargeMachineSlots(t *testing.T) {
 	if err != nil || plan.Exact {
 		t.Errorf("plan %+v, %v: want one that is not exact", plan, err)
 	}
-	// The other rack is better as far as is known: nobody knows how many the large machine holds.
+	// The other rack is better as far as is known: the room of the large machine is only a lower bound.
 	tr = tree(t, "rack", "a r0\nb r1")
 	plan, err = Place(tr, &Request{Shapes: []Shape{{GPUs: 4, Nodes: []Supply{{Slots: s}, {Slots: Unlinked(5)}}}}, Members: make([]Member, 5)})
 	if err != nil || plan.Exact || plan.Nodes[0] != 1 {

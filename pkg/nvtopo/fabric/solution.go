@@ -4,10 +4,10 @@ package fabric
 
 import "cmp"
 
-// solution is where the members of a problem go.
+// solution is the nodes of the members of a problem.
 type solution struct {
-	place        // the smallest domain that has them and what is held
-	outer  int   // depth of the smallest domain that has also what is near
+	place        // the smallest domain that contains the members and the held nodes
+	outer  int   // depth of the smallest domain that also contains the near nodes
 	opened []int // new domains by level inside that one
 	fewest []int // a bound on these
 	band   int
@@ -22,7 +22,8 @@ type solution struct {
 // share is a number of members on a node.
 type share struct{ node, members int }
 
-// choose is criteria 5 to 10 among the places of a shortlist. Equal ones go to the first.
+// choose returns the best solution among the places of a shortlist by criteria 5 to 10, of equal ones the
+// first.
 func (p *problem) choose(list shortlist) *solution {
 	best := p.chooseAmong(list)
 	best.outer, best.opened, best.fewest, best.band = list.outer, list.opened, list.opened, p.band
@@ -80,7 +81,7 @@ func (s *solution) compare(o *solution) int {
 	return cmp.Or(s.cost.compare(o.cost), cmp.Compare(len(s.nodes), len(o.nodes)), cmp.Compare(s.lost, o.lost))
 }
 
-// solveIn is the innermost domains to use in one place; nil if there is no way after all.
+// solveIn chooses the innermost domains in one place; nil if there is no solution after all.
 func (p *problem) solveIn(at place, opened []int) *solution {
 	s := &solution{place: at, exact: true}
 	depth := p.t.Depth()
@@ -108,7 +109,7 @@ func (p *problem) settle(s *solution) {
 	}
 }
 
-// leafCost is what it costs to use one innermost domain and no other.
+// leafCost returns the cost of using one innermost domain and no other.
 func (p *problem) leafCost(leaf int) cost {
 	d := p.t.Depth()
 	c := cost{leaves: p.capacity[d][leaf] * p.fresh(d, leaf)}
@@ -119,12 +120,12 @@ func (p *problem) leafCost(leaf int) cost {
 	return c
 }
 
-// cost is criteria 5 to 7; smaller is better.
+// cost is the value by criteria 5 to 7; smaller is better.
 type cost struct {
 	cuts     int   // segments that are not in one domain
 	disliked int64 // preference of the nodes taken, negated
-	// Slots of the innermost domains used, and of their parents: what is left there is that
-	// minus the members, who are as many in every solution.
+	// Slots of the innermost domains used, and of their parents: the slots left are these minus the members,
+	// whose number is the same in every solution.
 	leaves, parents int
 }
 

@@ -16,18 +16,17 @@ type spreading struct {
 	outcome *outcome
 }
 
-// compare is the order of the objective: most domains, then evenest, then best band, then
-// fewest slots left.
+// compare compares by the objective: most domains, then evenest, then best band, then fewest slots left.
 func (s *spreading) compare(o *spreading) int {
 	return cmp.Or(cmp.Compare(len(o.profile), len(s.profile)), slices.Compare(s.profile, o.profile),
 		cmp.Compare(s.band, o.band), cmp.Compare(s.left, o.left))
 }
 
-// placeSpread puts members into as many domains as possible, as evenly as possible; the
-// domains are then placed one by one like gangs of their own.
+// placeSpread puts members into as many domains as possible, as evenly as possible; the members of each
+// domain are then placed one domain after the other, like gangs of their own.
 func (g *gang) placeSpread() (*candidate, *UnplaceableError) {
 	first := g.plain(&g.parts[0])
-	first.members = 0 // room is what spreading is about
+	first.members = 0 // the spreading decides about room
 	first.load(worstBand)
 	for _, f := range first.frames() {
 		if f.depth != g.w.required {
@@ -47,8 +46,8 @@ func (g *gang) placeSpread() (*candidate, *UnplaceableError) {
 	return nil, g.unplaceable(g.detail())
 }
 
-// spreadIn spreads the parts in one place one after the other, or the other way round if that
-// does not work out. A gang of one part is not looked at further if the best so far is as good.
+// spreadIn spreads the parts in one place one after the other, or in reverse order if that fails. A gang
+// of one part is abandoned early if the best so far is as good.
 func (g *gang) spreadIn(at place, best *spreading) *spreading {
 	forth, back := inOrder(len(g.parts)), inOrder(len(g.parts))
 	slices.Reverse(back)
@@ -95,7 +94,7 @@ func (g *gang) spreadParts(at place, order []int, best *spreading) *spreading {
 	return out
 }
 
-// spreadInto places the members that a domain gets like a gang of their own.
+// spreadInto places the members of one domain like a gang of their own.
 func (g *gang) spreadInto(in *problem, scope place, members, band int, hold []int) (*solution, bool) {
 	in.members, in.scope, in.required, in.label, in.loaded = members, scope, 0, 0, false
 	first, end := g.t.nodesOf(scope)
@@ -114,8 +113,8 @@ func (g *gang) spreadInto(in *problem, scope place, members, band int, hold []in
 	return in.choose(list), true
 }
 
-// evenly spreads a part in the best band in which the domains are as many and as even as with all
-// bands.
+// evenly spreads a part in the best band in which the number and the evenness of the domains are the same
+// as with all bands.
 func (g *gang) evenly(p *problem, load []int) *spreading {
 	p.load(worstBand)
 	target := g.fillEvenly(p, load)
@@ -133,8 +132,8 @@ func (g *gang) evenly(p *problem, load []int) *spreading {
 	return target
 }
 
-// fillEvenly gives one member after the other to the domain that has fewest, among equals to
-// the tightest. No other way uses more domains or is more even.
+// fillEvenly gives one member after the other to the domain with the fewest, among equals to the
+// tightest. No other way uses more domains or is more even.
 func (g *gang) fillEvenly(p *problem, load []int) *spreading {
 	capacity := p.capacity[g.w.spread]
 	first, end := p.inside(g.w.spread)

@@ -13,7 +13,7 @@ type Link struct {
 	Bandwidth int64 // kB/s, one direction
 	Latency   int64 // ns
 	Hops      int
-	// Assumed says that bandwidth or latency is a rule of thumb. Estimates are printed with it, but no
+	// Assumed reports that bandwidth or latency is a rule of thumb. Estimates are printed with it, but no
 	// plan is chosen by it.
 	Assumed bool
 }
@@ -27,22 +27,21 @@ const (
 // Domain is a part of the fabric: all nodes behind one switch, in one rack, and so on.
 type Domain struct {
 	Name     string // the label's value; empty for a node that has none and so is alone
-	Path     string // names from the outermost level on, joined by "/"; empty as Name is
+	Path     string // names from the outermost level on, joined by "/"; empty if Name is
 	Parent   int    // the domain one level further out
 	First    int    // the nodes of the domain are First … End-1
 	End      int
-	Excluded string // why no new member may go there; empty when it may
+	Excluded string // reason why new members are excluded; empty if they are not
 }
 
-// Nodes is the number of nodes of the domain.
+// Nodes returns the number of nodes of the domain.
 func (d *Domain) Nodes() int { return d.End - d.First }
 
-// Tree is a fabric: nodes in domains in domains. Depth 0 is the whole cluster, depth d the
-// d-th level from outside. It is immutable, and plans may be made on it at the same time.
+// Tree is a fabric: nodes in nested domains. Depth 0 is the whole cluster, depth d the d-th level from
+// outside. It is immutable and safe for concurrent plans.
 //
-// Nodes are numbered in the order of their paths, names with numbers in them in natural
-// order, so that every domain is a range of nodes and the nodes of neighbouring numbers are
-// near each other.
+// Nodes are numbered in the order of their paths, with numbers in names in natural order, so that every
+// domain is a range of nodes and nodes of neighbouring numbers are near each other.
 type Tree struct {
 	levels    []Level
 	root      Link
@@ -52,7 +51,7 @@ type Tree struct {
 	of        [][]int        // by depth, then node: the domain
 	overrides map[pair]Link
 	closed    []bool  // by node: in an excluded domain; nil if none is
-	bandwidth []int64 // by node: what it can send, in kB/s, 0 for no bound; nil if none has one
+	bandwidth []int64 // by node: the most it can send, in kB/s, 0 for no bound; nil if none has one
 
 	workspaces *sync.Pool // memory of plans
 }
@@ -60,10 +59,10 @@ type Tree struct {
 // pair is two domains of one depth, the smaller number first.
 type pair struct{ depth, a, b int }
 
-// Len is the number of nodes.
+// Len returns the number of nodes.
 func (t *Tree) Len() int { return len(t.names) }
 
-// Name is the name of a node.
+// Name returns the name of a node.
 func (t *Tree) Name(node int) string { return t.names[node] }
 
 // Node returns the number of the node of that name.
@@ -72,17 +71,16 @@ func (t *Tree) Node(name string) (node int, ok bool) {
 	return node, ok
 }
 
-// Depth is the depth of the innermost level; 0 for a tree without levels.
+// Depth returns the depth of the innermost level; 0 for a tree without levels.
 func (t *Tree) Depth() int { return len(t.levels) }
 
 // Levels returns the levels, outermost first.
 func (t *Tree) Levels() []Level { return slices.Clone(t.levels) }
 
-// Root is the link of two nodes that have no domain in common.
+// Root returns the link of two nodes that have no domain in common.
 func (t *Tree) Root() Link { return t.root }
 
-// LevelName is the name of the level at a depth: the root's at 0, "node" below the
-// innermost.
+// LevelName returns the name of the level at a depth: the root's at 0, "node" below the innermost.
 func (t *Tree) LevelName(depth int) string {
 	switch {
 	case depth <= 0:
@@ -111,8 +109,8 @@ func (t *Tree) Domains(depth int) []Domain { return t.domains[depth] }
 // DomainOf returns the number of a node's domain of a depth.
 func (t *Tree) DomainOf(depth, node int) int { return t.of[depth][node] }
 
-// DomainName is what to call a domain: its name, its path where others of its level have the
-// same name, and the node's name where the node is alone.
+// DomainName returns a name for a domain: its own name, its path if others of its level have the same
+// name, or the node's name if the node is alone.
 func (t *Tree) DomainName(depth, domain int) string {
 	d := &t.domains[depth][domain]
 	switch {
@@ -126,7 +124,7 @@ func (t *Tree) DomainName(depth, domain int) string {
 	return d.Name
 }
 
-// DomainNames are the domains of a plan by the names of their levels, but for the root's.
+// DomainNames returns the domains of a plan by the names of their levels, without the root's.
 func (t *Tree) DomainNames(p *Plan) map[string][]string {
 	out := make(map[string][]string, t.Depth())
 	for d := 1; d <= t.Depth(); d++ {
@@ -137,8 +135,8 @@ func (t *Tree) DomainNames(p *Plan) map[string][]string {
 	return out
 }
 
-// Common is the depth of the smallest domain that has both nodes: one more than Depth for
-// a node and itself.
+// Common returns the depth of the smallest domain that has both nodes: one more than Depth for a node and
+// itself.
 func (t *Tree) Common(a, b int) int {
 	if a == b {
 		return len(t.levels) + 1
@@ -150,9 +148,9 @@ func (t *Tree) Common(a, b int) int {
 	return d
 }
 
-// Between is the link of two nodes: that of the level of their smallest common domain,
-// unless an override says otherwise for domains that they are in, of which the innermost
-// counts. It is no faster than either node can send. A node has no link to itself.
+// Between returns the link of two nodes: that of the level of their smallest common domain, unless an
+// override applies to domains that they are in, of which the innermost is used. It is no faster than
+// either node can send. A node has no link to itself.
 func (t *Tree) Between(a, b int) Link {
 	if a == b {
 		return Link{}
@@ -169,7 +167,7 @@ func (t *Tree) Between(a, b int) Link {
 	return l
 }
 
-// levelLink is the link of nodes whose smallest common domain is of a depth.
+// levelLink returns the link of nodes whose smallest common domain is of a depth.
 func (t *Tree) levelLink(depth int) Link {
 	if depth == 0 {
 		return t.root
@@ -177,7 +175,7 @@ func (t *Tree) levelLink(depth int) Link {
 	return t.levels[depth-1].Link
 }
 
-// overridden returns the innermost domains of two nodes that have a link of their own.
+// overridden returns the innermost domains of two nodes between which an override applies.
 func (t *Tree) overridden(a, b int) (p pair, ok bool) {
 	if len(t.overrides) == 0 {
 		return pair{}, false
@@ -210,8 +208,8 @@ func (t *Tree) find(depth int, name string) []int {
 	return byName
 }
 
-// CompareNames orders names as people count: digits in a row are one number, so node-2
-// comes before node-10. Names that differ only in leading zeros are in byte order.
+// CompareNames orders names naturally: digits in a row are one number, so node-2 comes before node-10.
+// Names that differ only in leading zeros are in byte order.
 func CompareNames(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {

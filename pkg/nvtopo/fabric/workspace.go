@@ -4,12 +4,12 @@ package fabric
 
 import "math"
 
-// workspace is the memory of one call of Place, which its plans use one after the other. Nothing in
-// it is part of a Plan. A Tree keeps them from one call to the next.
+// workspace is the memory of one call of Place, which its plans use one after the other. No part of it is
+// part of a Plan. A Tree keeps workspaces from one call to the next.
 type workspace struct {
 	table       []int32 // memory of lastTable
 	lastTable   *table
-	lastProblem *problem // that it is of
+	lastProblem *problem // the problem of lastTable
 	lastPlace   place
 
 	memo     map[state]verdict
@@ -22,19 +22,19 @@ type workspace struct {
 }
 
 const (
-	// maxMemo bounds what is remembered of searches before it is all forgotten.
+	// maxMemo bounds the memo of searches; beyond it, it is cleared.
 	maxMemo = 1 << 14
-	// maxKeptTable is the largest table whose memory is kept for the next call: 512 KiB. Larger ones
-	// are rare.
+	// maxKeptTable is the largest table whose memory is kept for the next call: 512 KiB. Larger ones are
+	// rare.
 	maxKeptTable = 1 << 17
 )
 
 func newWorkspace() any { return &workspace{memo: map[state]verdict{}} }
 
-// workspace returns memory for plans, until the release.
+// workspace returns memory for plans, valid until release.
 func (t *Tree) workspace() *workspace { return t.workspaces.Get().(*workspace) }
 
-// release gives a workspace back. No plan may be made with it afterwards.
+// release returns a workspace to the pool. No plan may be made with it afterwards.
 func (t *Tree) release(w *workspace) {
 	w.lastTable, w.lastProblem = nil, nil
 	for i := range w.supplies[:w.suppliesUsed] {
@@ -47,15 +47,15 @@ func (t *Tree) release(w *workspace) {
 	t.workspaces.Put(w)
 }
 
-// forget drops the last table if it is a problem's, of which something has changed.
+// forget drops the last table if it belongs to a problem that has changed.
 func (w *workspace) forget(p *problem) {
 	if w.lastProblem == p {
 		w.lastTable, w.lastProblem = nil, nil
 	}
 }
 
-// search begins a search: it returns the memo of all searches, and the number that the states of this
-// one have in it. Clearing a map takes as long as the most that it ever had, so not every search does.
+// search begins a search: it returns the memo of all searches, and the number that the states of this one
+// have in it. Clearing a map takes as long as the most that it ever had, so not every search does.
 func (w *workspace) search() (memo map[state]verdict, number uint16) {
 	if w.searches++; w.searches == math.MaxUint16 || len(w.memo) > maxMemo {
 		w.searches = 0
@@ -64,7 +64,7 @@ func (w *workspace) search() (memo map[state]verdict, number uint16) {
 	return w.memo, w.searches
 }
 
-// supply returns an array of n nodes that have nothing, until the release.
+// supply returns an array of n nodes with empty supplies, valid until release.
 func (w *workspace) supply(n int) []Supply {
 	if w.suppliesUsed == len(w.supplies) {
 		w.supplies = append(w.supplies, nil)
@@ -77,7 +77,7 @@ func (w *workspace) supply(n int) []Supply {
 	return (*s)[:n]
 }
 
-// list returns an empty list for at most n nodes, until the release. It is never nil.
+// list returns an empty list for at most n nodes, valid until release. It is never nil.
 func (w *workspace) list(n int) []int32 {
 	if w.listsUsed == len(w.lists) {
 		w.lists = append(w.lists, nil)

@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPlaceAtOnce: plans that are made at the same time, on what earlier ones left in memory, are those
-// that are made alone.
+// TestPlaceAtOnce: plans made concurrently, with memory left by earlier ones, equal those made alone.
 func TestPlaceAtOnce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(14, 3))

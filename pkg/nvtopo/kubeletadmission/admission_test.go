@@ -34,7 +34,7 @@ func app(devices, cpus int, memory int64) Container {
 	return c
 }
 
-// TestKubeletRefusals: the solver refuses what kubelet refuses.
+// TestKubeletRefusals: the solver refuses pods that kubelet refuses.
 func TestKubeletRefusals(t *testing.T) {
 	full, ordinary := map[string]string{fullCores: "true"}, map[int]Memory{0: {Free: 10, Allocatable: 10}, 1: {Free: 10, Allocatable: 10}}
 	grouped := map[int]Memory{0: {Free: 5, Allocatable: 10, Cells: []int{0, 1}}, 1: {Free: 10, Allocatable: 10, Cells: []int{0, 1}}}

@@ -87,7 +87,7 @@ func (b *bruteMachine) deviceHints(r, n int, free, reuse nvtopo.Mask) []bruteHin
 	return out
 }
 
-// better says whether kubelet would replace current by candidate.
+// better reports whether kubelet would replace current by candidate.
 func (b *bruteMachine) better(candidate, current bruteHint, width int) bool {
 	if candidate.good != current.good {
 		return candidate.good

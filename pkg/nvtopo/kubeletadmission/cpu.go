@@ -4,10 +4,9 @@ package kubeletadmission
 
 // addCPUs adds the CPU manager's hints for n exclusive CPUs.
 //
-// As for devices, a set of nodes is a hint if it has n CPUs that are free or left
-// by init containers, all of which it must contain; and preferred if no smaller
-// set has n CPUs at all. align-by-socket also prefers sets of no more sockets than
-// the narrowest would need.
+// As for devices, a set of nodes is a hint if it has n CPUs that are free or left by init containers, all
+// of which it must contain; and preferred if no smaller set has n CPUs at all. align-by-socket also
+// prefers sets of no more sockets than the narrowest would need.
 func (m *Machine) addCPUs(l *lists, s *State, n int) {
 	c := m.cpu
 	if c == nil || n == 0 {
@@ -51,8 +50,7 @@ func (m *Machine) addCPUs(l *lists, s *State, n int) {
 	}
 }
 
-// preferSockets marks the hints of as few sockets as width nodes have when they are
-// as close together as they can be.
+// preferSockets marks the hints with as few sockets as width nodes can have at best.
 func (c *layout) preferSockets(row []uint8, width int) {
 	perSocket := c.with.len() / len(c.sockets)
 	if perSocket == 0 {
@@ -76,15 +74,15 @@ func (c *layout) socketsOf(set NodeSet) int {
 	return n
 }
 
-// takeCPUs gives a container its exclusive CPUs as the CPU manager does, and
-// reports whether it can: those of the hint's nodes first, then others.
+// takeCPUs gives a container its exclusive CPUs as the CPU manager does, and reports whether it can:
+// those of the hint's nodes first, then others.
 func (m *Machine) takeCPUs(s *State, ct *Container, h Hint) bool {
 	c := m.cpu
 	if c == nil || ct.CPUs == 0 {
 		return true
 	}
 	if c.fullCores {
-		// What init containers left does not count here.
+		// CPUs that init containers left are not used here.
 		if ct.CPUs%c.threads != 0 || ct.CPUs > s.shared.common(&c.wholeCores) {
 			return false
 		}
@@ -113,7 +111,7 @@ func (m *Machine) takeCPUs(s *State, ct *Container, h Hint) bool {
 	return true
 }
 
-// within returns the CPUs that a hint of these nodes stands for.
+// within returns the CPUs that a hint of these nodes covers.
 func (c *layout) within(set NodeSet) (s cpuSet) {
 	if c.bySocket {
 		wider := NodeSet(0)
@@ -152,10 +150,10 @@ func (c *layout) take(available cpuSet, n int) (cpuSet, bool) {
 	return c.takePacked(available, n), true
 }
 
-// taking is one run of takePacked.
+// taking is the state of one run of takePacked.
 type taking struct {
 	c    *layout
-	left cpuSet // still to be had
+	left cpuSet // still available
 	got  cpuSet
 	need int
 }
@@ -165,9 +163,9 @@ func (t *taking) add(s cpuSet) {
 	t.need -= s.len()
 }
 
-// takePacked fills the emptiest places last: whole free sockets or nodes while
-// that many CPUs are wanted, then whole free cores, then single CPUs; always from
-// the socket, node and core with the fewest free CPUs on.
+// takePacked takes whole free sockets or nodes while that many CPUs are needed, then whole free cores,
+// then single CPUs; always from the socket, node and core with the fewest free CPUs on, so that the
+// emptiest are filled last.
 func (c *layout) takePacked(available cpuSet, n int) cpuSet {
 	t := taking{c: c, left: available, need: n}
 	if len(c.sockets) < c.with.len() {
@@ -221,8 +219,8 @@ func (t *taking) wholeNodes() {
 	}
 }
 
-// nodeOrder returns the nodes with CPUs left, those of the socket with the fewest
-// first, and in a socket those with the fewest.
+// nodeOrder returns the nodes with CPUs left, ordered by the CPUs left of their socket and then by their
+// own, fewest first.
 func (t *taking) nodeOrder() (order [MaxNodes]int, n int) {
 	c := t.c
 	var free, socket [MaxNodes]int
@@ -233,7 +231,7 @@ func (t *taking) nodeOrder() (order [MaxNodes]int, n int) {
 			socket[c.socketOf[i]] += free[i]
 		}
 	}
-	// Insertion sort: few nodes, and nothing is allocated.
+	// Insertion sort: there are few nodes, and it does not allocate.
 	before := func(a, b int) bool {
 		x, y := c.socketOf[a], c.socketOf[b]
 		switch {
@@ -274,7 +272,7 @@ func (t *taking) wholeCores() {
 	}
 }
 
-// single takes CPUs one by one, first from cores of which the fewest are left.
+// single takes CPUs one by one, first from the cores with the fewest left.
 func (t *taking) single() {
 	nodes, n := t.nodeOrder()
 	before := t.left

@@ -24,7 +24,7 @@ const (
 // layout is the machine's CPUs under a static CPU manager.
 type layout struct {
 	all, reserved cpuSet
-	// wholeCores are the CPUs of cores of which none is reserved.
+	// wholeCores are the CPUs of cores without a reserved CPU.
 	wholeCores cpuSet
 	nodes      [MaxNodes]cpuSet
 	nodeSize   [MaxNodes]int
@@ -33,7 +33,7 @@ type layout struct {
 	socketOf   [MaxNodes]int
 	cores      []core // by node, then by lowest CPU
 	ofNode     [MaxNodes][]core
-	threads    int // CPUs of a core, as kubelet divides
+	threads    int // CPUs of a core, by kubelet's division
 	perSocket  int
 
 	fullCores, distribute, bySocket, spread bool
@@ -101,8 +101,8 @@ func (l *layout) readOptions(options map[string]string) error {
 		case spreadCores:
 			l.spread = on
 		case strictReserve, byCache:
-			// Reserved CPUs are never given out either way. Caches decide which CPUs of
-			// a node are taken, hardly ever of which node.
+			// Reserved CPUs are never allocated either way. Caches decide which CPUs of a node are taken, hardly
+			// ever of which node.
 		default:
 			return fmt.Errorf("unknown CPU manager option %s", name)
 		}
@@ -143,7 +143,7 @@ func (c *core) set() (s cpuSet) {
 	return s
 }
 
-// free counts the core's CPUs in a set.
+// free returns how many of the core's CPUs are in a set.
 func (c *core) free(s *cpuSet) int {
 	n := 0
 	for _, cpu := range c.cpus {

@@ -8,8 +8,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// maxCPUs bounds the CPU numbers that are predicted; the largest two-processor
-// machines of 2025 have 768 hyper-threads.
+// maxCPUs bounds the CPU numbers that are supported; the largest two-processor machines of 2025 have 768
+// hyper-threads.
 const maxCPUs = 1024
 
 // cpuSet is a set of CPUs by number.
@@ -56,7 +56,7 @@ func (s *cpuSet) len() int {
 	return n
 }
 
-// common counts the members of both.
+// common returns the number of CPUs in both sets.
 func (s *cpuSet) common(o *cpuSet) int {
 	n := 0
 	for i := range s {

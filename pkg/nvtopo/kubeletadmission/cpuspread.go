@@ -4,10 +4,9 @@ package kubeletadmission
 
 import "math"
 
-// spreading is one run of distribute-cpus-across-numa: n CPUs in equal parts from
-// as few nodes as that is possible on, in groups of whole cores under
-// full-pcpus-only. What does not divide goes to those nodes that leave the whole
-// machine most even.
+// spreading is one run of distribute-cpus-across-numa: n CPUs in equal parts from as few nodes as
+// possible, in groups of whole cores under full-pcpus-only. The remainder goes to those nodes that leave
+// the whole machine most even.
 type spreading struct {
 	taking
 	n, group int
@@ -15,8 +14,7 @@ type spreading struct {
 	free     [MaxNodes]int
 }
 
-// takeSpread returns packed where kubelet packs instead of spreading; got is nil
-// where it gives up.
+// takeSpread returns packed where kubelet packs instead of spreading; got is nil where it gives up.
 func (c *layout) takeSpread(available cpuSet, n int) (got *cpuSet, packed bool) {
 	s := spreading{taking: taking{c: c, left: available, need: n}, n: n, group: 1}
 	if c.fullCores {
@@ -41,8 +39,8 @@ func (c *layout) takeSpread(available cpuSet, n int) (got *cpuSet, packed bool) 
 	return nil, true
 }
 
-// best returns the k nodes that share the CPUs most evenly and which of them take
-// what does not divide; nil if no k nodes can.
+// best returns the k nodes that share the CPUs most evenly and which of them take the remainder; nil if
+// no k nodes can.
 func (s *spreading) best(k int) (parts, rest []int) {
 	least := math.MaxFloat64
 	combine(s.nodes, k, func(combo []int) bool {
@@ -57,10 +55,10 @@ func (s *spreading) best(k int) (parts, rest []int) {
 	return parts, rest
 }
 
-// share is what each of k nodes gives in whole groups.
+// share returns the CPUs that each of k nodes gives, in whole groups.
 func (s *spreading) share(k int) int { return s.n / k / s.group * s.group }
 
-// weigh says how uneven the machine is after the CPUs were taken from these nodes.
+// weigh returns the unevenness of the machine after the CPUs were taken from these nodes.
 func (s *spreading) weigh(combo []int) (balance float64, rest []int, ok bool) {
 	share, groups, total := s.share(len(combo)), 0, 0
 	after := s.free
@@ -115,13 +113,13 @@ func (s *spreading) hand(after [MaxNodes]int, some []int, odd int) (balance floa
 			}
 		}
 		if odd == before {
-			return 0, false // single CPUs of many cores: kubelet would not come back
+			return 0, false // single CPUs of many cores: kubelet would loop forever
 		}
 	}
 	return s.unevenness(&after), true
 }
 
-// unevenness is the standard deviation, rounded as kubelet does.
+// unevenness returns the standard deviation, rounded as in kubelet.
 func (s *spreading) unevenness(after *[MaxNodes]int) float64 {
 	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
 	sum := 0.0
@@ -137,7 +135,7 @@ func (s *spreading) unevenness(after *[MaxNodes]int) float64 {
 	return round(math.Sqrt(squares / float64(len(s.nodes))))
 }
 
-// carryOut takes the CPUs; nil if the nodes turn out not to have them.
+// carryOut takes the CPUs; nil if the nodes do not have them after all.
 func (s *spreading) carryOut(parts, rest []int) *cpuSet {
 	share := s.share(len(parts))
 	odd := s.n - share*len(parts)
@@ -167,10 +165,9 @@ func (s *spreading) carryOut(parts, rest []int) *cpuSet {
 
 // combine calls f with every k of the members in order until it returns false.
 //
-// kubelet keeps the best combination by a slice that combinations after it may
-// share and overwrite: a slice of 3 has room for a 4th, one of 5 for three more.
-// Its choice is then another than the best one, and this one has to be as well,
-// so room is made here exactly as append makes it there.
+// kubelet keeps the best combination in a slice that later combinations may share and overwrite: a slice
+// of 3 has room for a 4th, one of 5 for three more. Its choice then differs from the best one, and this
+// function must reproduce that, so capacity grows here exactly as with append there.
 func combine(members []int, k int, f func([]int) bool) {
 	var walk func(start, k int, chosen []int) bool
 	walk = func(start, k int, chosen []int) bool {
@@ -189,7 +186,7 @@ func combine(members []int, k int, f func([]int) bool) {
 	}
 }
 
-// extend is append with room that doubles from 1.
+// extend is append with capacity that doubles from 1.
 func extend(s []int, x int) []int {
 	if len(s) == cap(s) {
 		bigger := make([]int, len(s), max(1, 2*cap(s)))

@@ -8,17 +8,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// memoAfter is from which step on dead ends are remembered: most searches end
-// before, and need not pay for it.
+// memoAfter is the step from which dead ends are remembered: most searches end before it and avoid the
+// cost.
 const memoAfter = 32
 
-// remembers reports whether the search is long enough. Where containers' parts are
-// given there is next to nothing to choose, and devices of one node are not alike.
+// remembers reports whether the search is long enough to remember dead ends. With given parts of
+// containers there is almost no choice, and devices of one node are not equivalent.
 func (x *search) remembers() bool { return x.wish.Parts == nil && x.left < maxSteps-memoAfter }
 
-// deadEnd is equal for two points of the search before container i from which
-// kubelet goes on alike: as many devices on every node, the same CPUs and memory.
-// Two others share a number too seldom to matter, and then a pod is refused.
+// deadEnd returns a number that is equal for two points of the search before container i from which
+// kubelet continues equally: as many devices on every node, the same CPUs and memory. Other points share
+// a number too rarely to matter, and then a pod is refused.
 func (x *search) deadEnd(at, i int) uint64 {
 	f := &x.frames[at]
 	h := mix(uint64(i), uint64(len(x.pod.Containers)))
@@ -52,8 +52,8 @@ func (x *search) deadEnd(at, i int) uint64 {
 	return h
 }
 
-// mix folds a word into a hash: the two halves of a product by an odd constant
-// (2^64 divided by the golden ratio) put together.
+// mix folds a word into a hash: the two halves of a product by an odd constant (2^64 divided by the
+// golden ratio) combined.
 func mix(h, w uint64) uint64 {
 	hi, lo := bits.Mul64(h^w^0x9e3779b97f4a7c15, 0x9e3779b97f4a7c15)
 	return hi ^ lo ^ bits.RotateLeft64(w, 31)

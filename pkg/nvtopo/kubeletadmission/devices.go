@@ -4,12 +4,12 @@ package kubeletadmission
 
 import "github.com/nvtopo/nvtopo/pkg/nvtopo"
 
-// addDevices adds the device manager's hints for n devices of resource r. reuse
-// are those the pod's init containers left, which must be inside every hint.
+// addDevices adds the device manager's hints for n devices of resource r. reuse are those left by the
+// pod's init containers, which must be inside every hint.
 //
-// A set of nodes is a hint if it has n devices that are free or reused. It is
-// preferred if no smaller set has n devices at all, free or not. Kubelets from 1.36
-// on make hints of the nodes only that have such devices.
+// A set of nodes is a hint if it has n devices that are free or reused. It is preferred if no smaller set
+// has n devices at all, free or not. Kubelets from 1.36 on make hints only of nodes that have such
+// devices.
 func (m *Machine) addDevices(l *lists, r, n int, free, reuse nvtopo.Mask) {
 	res := &m.resources[r]
 	if n == 0 || !res.aligned {
@@ -19,7 +19,7 @@ func (m *Machine) addDevices(l *lists, r, n int, free, reuse nvtopo.Mask) {
 		l.impossible = true
 		return
 	}
-	// A reused device of no known node is in none of the sums, as free ones are.
+	// A reused device without a known node is in none of the sums, as free ones are.
 	var kept NodeSet
 	var all, left [MaxNodes]int
 	for i := range m.nodes {
@@ -55,9 +55,8 @@ func (m *Machine) addDevices(l *lists, r, n int, free, reuse nvtopo.Mask) {
 	}
 }
 
-// Honoured says from which devices kubelet serves n more of a resource under a
-// hint: every one of forced, and the rest, if any, as its plugin prefers from
-// free. ok is false when there are too few.
+// Honoured returns the devices from which kubelet serves n more of a resource under a hint: every one of
+// forced, and the rest, if any, from free as its plugin prefers. ok is false when there are too few.
 func (m *Machine) Honoured(s *State, r, n int, h Hint) (forced, free nvtopo.Mask, ok bool) {
 	have := s.Free[r]
 	if have.Len() < n {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// MaxNodes bounds the NUMA nodes of a machine. kubelet weighs every subset of
-	// them and by itself stops at 8; 16 subsets of 16 are the most that is bearable.
+	// MaxNodes bounds the NUMA nodes of a machine. kubelet weighs every subset of them and by default stops
+	// at 8; the subsets of 16 nodes are the most that is feasible.
 	MaxNodes = 16
 	// defaultMaxNodes is kubelet's own limit unless max-allowable-numa-nodes raises it.
 	defaultMaxNodes = 8
@@ -35,7 +35,7 @@ const (
 	PolicySingleNUMANode
 )
 
-// ParsePolicy reads the policy's name in kubelet's configuration; empty is none.
+// ParsePolicy parses the policy's name in kubelet's configuration; empty is none.
 func ParsePolicy(s string) (Policy, error) {
 	switch s {
 	case "", "none":
@@ -50,17 +50,17 @@ func ParsePolicy(s string) (Policy, error) {
 	return PolicyNone, fmt.Errorf("unknown topology manager policy %q", s)
 }
 
-// Config is how a kubelet is configured.
+// Config is the configuration of a kubelet.
 type Config struct {
 	Policy   Policy
-	PodScope bool // else every container by itself
-	// StaticCPUs and StaticMemory: the managers with exclusive CPUs and memory are on.
+	PodScope bool // the pod as a whole; otherwise each container by itself
+	// StaticCPUs and StaticMemory report that the managers with exclusive CPUs and memory are on.
 	StaticCPUs, StaticMemory bool
 	TopologyOptions          map[string]string // as configured
 	CPUOptions               map[string]string // as configured
-	ReservedCPUs             nvtopo.CPUSet     // never given to one container alone
-	// DeviceNodes: hints for devices name only NUMA nodes that have such devices, as
-	// kubelet makes them from 1.36 on. Before, they name any.
+	ReservedCPUs             nvtopo.CPUSet     // never exclusive to a container
+	// DeviceNodes restricts hints for devices to NUMA nodes that have such devices, as kubelet does from
+	// 1.36 on. Before, hints may name any node.
 	DeviceNodes bool
 }
 
@@ -77,19 +77,18 @@ type Node struct {
 type Resource struct {
 	All       nvtopo.Mask // devices the plugin lists, healthy or not
 	NUMA      []int       // NUMA node id of each device, nvtopo.UnknownNUMA if not known
-	Unaligned bool        // the plugin tells no NUMA nodes
+	Unaligned bool        // the plugin reports no NUMA nodes
 }
 
-// NodeSet is a set of NUMA nodes by their position in ascending order of id, in
-// which kubelet compares them too.
+// NodeSet is a set of NUMA nodes by their position in ascending order of id, the order in which kubelet
+// compares them too.
 type NodeSet uint32
 
 func (n NodeSet) len() int          { return bits.OnesCount32(uint32(n)) }
 func (n NodeSet) has(i int) bool    { return n>>i&1 != 0 }
 func (n NodeSet) in(o NodeSet) bool { return n&^o == 0 }
 
-// Machine is what of a machine and its kubelet does not change. It is immutable and
-// safe for concurrent use.
+// Machine is the constant part of a machine and its kubelet. It is immutable and safe for concurrent use.
 type Machine struct {
 	policy    Policy
 	podScope  bool
@@ -110,11 +109,11 @@ type resource struct {
 	onNode  [MaxNodes]nvtopo.Mask
 	known   nvtopo.Mask // devices whose node is known
 	hinted  NodeSet     // the nodes that hints may name
-	aligned bool        // kubelet is told at least one device's node
+	aligned bool        // kubelet knows at least one device's node
 }
 
-// New returns the machine, or an error for one that such a kubelet does not run
-// on or that is too large to be predicted.
+// New returns the machine, or an error for one that such a kubelet does not support or that is too large
+// to be predicted.
 func New(cfg *Config, nodes []Node, resources []Resource) (*Machine, error) {
 	m := &Machine{policy: cfg.Policy, podScope: cfg.PodScope, memory: cfg.StaticMemory, nodes: len(nodes), all: 1<<len(nodes) - 1}
 	limit, err := m.readTopologyOptions(cfg.TopologyOptions)
@@ -234,12 +233,12 @@ func (m *Machine) Nodes(set NodeSet) []int {
 	return out
 }
 
-// Idle reports whether nothing that this kubelet does depends on NUMA nodes or
-// exclusive CPUs and memory, so that there is nothing to predict.
+// Idle reports whether nothing in this kubelet depends on NUMA nodes or exclusive CPUs and memory, so
+// that there is nothing to predict.
 func (m *Machine) Idle() bool { return m.policy == PolicyNone && m.cpu == nil && !m.memory }
 
-// Concerns reports whether kubelet's managers have any say on the pod: who asks
-// for no devices and nothing exclusive is always admitted.
+// Concerns reports whether kubelet's managers can refuse the pod: one that requests no devices and
+// nothing exclusive is always admitted.
 func (m *Machine) Concerns(p *Pod) bool {
 	if p.Pinned() && (m.cpu != nil || m.memory) {
 		return true

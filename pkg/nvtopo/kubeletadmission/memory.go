@@ -2,24 +2,24 @@
 
 package kubeletadmission
 
-// memory is one NUMA node in the memory manager's account.
+// memory is the memory manager's state of one NUMA node.
 type memory struct {
 	free, allocatable int64
 	cells             NodeSet // the group it is used in
-	used              bool    // some container has memory of it
+	used              bool    // some container has memory of the node
 }
 
-// maxCarried bounds the groups of nodes of which init containers leave memory; a
-// pod with more is rare enough to be judged without the rest.
+// maxCarried bounds the groups of nodes with memory left by init containers; a pod with more is rare
+// enough to be judged without the rest.
 const maxCarried = 4
 
-// carriedMemory is what init containers leave of a group of nodes.
+// carriedMemory is the memory that init containers leave of a group of nodes.
 type carriedMemory struct {
 	nodes NodeSet
 	size  int64
 }
 
-// left returns what init containers left of exactly these nodes.
+// left returns the memory that init containers left of exactly these nodes.
 func (c *carried) left(nodes NodeSet) int64 {
 	for i := range c.n {
 		if c.memory[i].nodes == nodes {
@@ -29,7 +29,7 @@ func (c *carried) left(nodes NodeSet) int64 {
 	return 0
 }
 
-// leave raises what is left of these nodes to at least size.
+// leave raises the memory left of these nodes to at least size.
 func (c *carried) leave(nodes NodeSet, size int64) {
 	for i := range c.n {
 		if c.memory[i].nodes == nodes {
@@ -51,7 +51,7 @@ func (c *carried) use(nodes NodeSet, size int64) {
 	}
 }
 
-// sums returns what a set of nodes has free and could ever give.
+// sums returns the free and the allocatable memory of a set of nodes.
 func (m *Machine) sums(s *State, set NodeSet) (free, allocatable int64) {
 	for i := range m.nodes {
 		if set.has(i) {
@@ -62,8 +62,8 @@ func (m *Machine) sums(s *State, set NodeSet) (free, allocatable int64) {
 	return free, allocatable
 }
 
-// mixes reports whether memory of a set would break the rule that a node is used
-// either by itself or in one group.
+// mixes reports whether using memory of a set would break the rule that a node is used either by itself
+// or in one group.
 func (m *Machine) mixes(s *State, set NodeSet) bool {
 	single := set.len() == 1
 	for i := range m.nodes {
@@ -81,8 +81,8 @@ func (m *Machine) mixes(s *State, set NodeSet) bool {
 	return false
 }
 
-// memoryHints fills row with the memory manager's hints and returns the size of
-// the preferred ones: the fewest nodes that could ever give as much.
+// memoryHints fills row with the memory manager's hints and returns the size of the preferred ones: the
+// fewest nodes that could ever give that much.
 func (m *Machine) memoryHints(s *State, size int64, row []uint8) (width int) {
 	width = m.nodes
 	for set := NodeSet(1); set <= m.all; set++ {
@@ -98,8 +98,8 @@ func (m *Machine) memoryHints(s *State, size int64, row []uint8) (width int) {
 	return width
 }
 
-// addMemory adds the memory manager's hints. Without any it has no preference, and
-// refuses the container only when it is to take the memory.
+// addMemory adds the memory manager's hints. Without any hint the manager has no preference, and refuses
+// the container only when the memory is taken.
 func (m *Machine) addMemory(l *lists, s *State, size int64) {
 	if !m.memory || size == 0 {
 		return
@@ -108,8 +108,7 @@ func (m *Machine) addMemory(l *lists, s *State, size int64) {
 	l.keep(width)
 }
 
-// takeMemory sets a container's memory aside as the memory manager does, and
-// reports whether it can.
+// takeMemory reserves a container's memory as the memory manager does, and reports whether it can.
 func (m *Machine) takeMemory(s *State, c *Container, h Hint) bool {
 	if !m.memory || c.Memory == 0 {
 		return true
@@ -137,10 +136,9 @@ func (m *Machine) takeMemory(s *State, c *Container, h Hint) bool {
 	return true
 }
 
-// memoryNodes are those that the memory manager takes from under a hint: its own
-// best where there is none, and its best around the hint where that has too little,
-// since the others' hints may have narrowed its own. Neither may be one it does not
-// prefer if the hint was preferred.
+// memoryNodes returns the nodes from which the memory manager takes memory under a hint: its own best if
+// there is no hint, and its best around the hint if that has too little, since the other managers' hints
+// may have narrowed its own. If the hint was preferred, both must be preferred too.
 func (m *Machine) memoryNodes(s *State, size int64, h Hint) (NodeSet, bool) {
 	nodes := h.Nodes
 	if h.Bound {
@@ -155,8 +153,8 @@ func (m *Machine) memoryNodes(s *State, size int64, h Hint) (NodeSet, bool) {
 	return best.Nodes, true
 }
 
-// bestMemory is the memory manager's best hint that contains within: a preferred
-// one, then the narrowest.
+// bestMemory returns the memory manager's best hint that contains within: a preferred one, then the
+// narrowest.
 func (m *Machine) bestMemory(s *State, size int64, within NodeSet) (best Hint, ok bool) {
 	var small [1 << smallNodes]uint8
 	row := small[:]

@@ -4,32 +4,32 @@ package kubeletadmission
 
 import "math"
 
-// Hint is the set of NUMA nodes that kubelet has settled on for a container.
+// Hint is the set of NUMA nodes that kubelet has chosen for a container.
 type Hint struct {
 	Nodes NodeSet
-	// Bound: devices, CPUs and memory are taken from Nodes first. Without it there
-	// is no preference, and Nodes is empty.
+	// Bound reports that devices, CPUs and memory are taken from Nodes first. Without it there is no
+	// preference, and Nodes is empty.
 	Bound     bool
 	Preferred bool
 }
 
-// smallNodes is up to how many NUMA nodes hints are kept without allocating.
+// smallNodes is the number of NUMA nodes up to which hints are kept without allocating.
 const smallNodes = 8
 
-// maxLists: one list of hints a resource, one for CPUs, one for memory.
+// maxLists is one list of hints per resource, one for CPUs, one for memory.
 const maxLists = MaxResources + 2
 
 // Entries of a list of hints, by set of nodes; 0 where the set is no hint.
 const (
-	offered   uint8 = 1 << iota // the resource can be had from these nodes
-	preferred                   // and no smaller set could ever serve as well
+	offered   uint8 = 1 << iota // the resource is available on these nodes
+	preferred                   // and no smaller set could ever satisfy the request
 )
 
 // lists are the hints of all managers for one container.
 type lists struct {
 	n          int
 	size       int  // sets of nodes
-	impossible bool // some resource cannot be had from any set
+	impossible bool // some resource is not available on any set
 	small      [maxLists][1 << smallNodes]uint8
 	large      [maxLists][]uint8
 }
@@ -45,15 +45,15 @@ func (l *lists) row(i int) []uint8 {
 	return l.large[i]
 }
 
-// next returns an empty list to be filled, kept by a call of keep.
+// next returns an empty list to be filled, and then kept by keep.
 func (l *lists) next() []uint8 {
 	row := l.row(l.n)
 	clear(row)
 	return row
 }
 
-// keep marks the preferred ones of the list just filled, those of the given size,
-// and reports whether the list has any hint.
+// keep marks the hints of the given size in the list just filled as preferred, and reports whether the
+// list has any hint.
 func (l *lists) keep(width int) bool {
 	row, any := l.row(l.n), false
 	for set := range row {
@@ -71,12 +71,11 @@ func (l *lists) keep(width int) bool {
 	return any
 }
 
-// merge settles on one hint, and says whether the policy admits the container.
+// merge returns one hint, and whether the policy admits the container.
 //
-// kubelet tries one hint of each list together in every combination. A
-// combination is worth the intersection of its sets, and preferred only if all
-// its sets are equal and preferred. So the preferred results are the sets that
-// every list prefers; only where there are none do intersections matter.
+// kubelet tries every combination of one hint of each list. The result of a combination is the
+// intersection of its sets, preferred only if all its sets are equal and preferred. So the preferred
+// results are the sets that every list prefers; only without any do intersections matter.
 func (m *Machine) merge(l *lists) (Hint, bool) {
 	if m.policy == PolicySingleNUMANode {
 		return m.mergeSingle(l)
@@ -110,7 +109,7 @@ func (l *lists) allPrefer(set int) bool {
 	return true
 }
 
-// mergeSingle is merge where only preferred hints of one node count.
+// mergeSingle is merge restricted to preferred hints of one node.
 func (m *Machine) mergeSingle(l *lists) (Hint, bool) {
 	if l.impossible {
 		return Hint{}, false
@@ -123,22 +122,22 @@ func (m *Machine) mergeSingle(l *lists) (Hint, bool) {
 			continue
 		}
 		if m.nodes == 1 {
-			return Hint{Preferred: true}, true // all nodes are no preference
+			return Hint{Preferred: true}, true // all nodes mean no preference
 		}
 		return Hint{Nodes: 1 << i, Bound: true, Preferred: true}, true
 	}
 	return Hint{}, false
 }
 
-// fitter reports whether kubelet prefers a to another set b: the narrower, then
-// with prefer-closest-numa-nodes the one of smaller mean distance, then the one
-// that is the smaller number, whose highest node is the lower.
+// fitter reports whether kubelet prefers a to another set b: the narrower, then with
+// prefer-closest-numa-nodes the one of smaller mean distance, then the smaller number, which has the
+// lower highest node.
 func (m *Machine) fitter(a, b NodeSet) bool {
 	if x, y := a.len(), b.len(); x != y {
 		return x < y
 	}
 	if m.closest {
-		// Sets of one size have equally many pairs, so sums compare as means do.
+		// Sets of one size have equally many pairs, so sums compare like means.
 		if x, y := m.distance(a), m.distance(b); x != y {
 			return x < y
 		}
@@ -146,7 +145,7 @@ func (m *Machine) fitter(a, b NodeSet) bool {
 	return a < b
 }
 
-// distance sums the distances of all ordered pairs, each node's to itself included.
+// distance returns the sum of the distances of all ordered pairs, each node's to itself included.
 func (m *Machine) distance(set NodeSet) int {
 	sum := 0
 	for i := range m.nodes {
@@ -159,9 +158,9 @@ func (m *Machine) distance(set NodeSet) int {
 	return sum
 }
 
-// bestIntersection is kubelet's choice when nothing is preferred: among the
-// non-empty intersections one as wide as the resource that needs most nodes, else
-// the widest below that, else the narrowest above.
+// bestIntersection returns kubelet's choice when nothing is preferred: among the non-empty intersections
+// one as wide as the resource that needs most nodes, else the widest below that, else the narrowest
+// above.
 func (m *Machine) bestIntersection(l *lists) NodeSet {
 	width := 0
 	for i := range l.n {
@@ -196,10 +195,9 @@ func (m *Machine) bestIntersection(l *lists) NodeSet {
 
 // intersections returns which sets are the intersection of one hint of each list.
 //
-// Two families of sets are combined by counting: for every set the pairs whose
-// members both contain it are the product of the members that do, and taking the
-// supersets' shares away again leaves the pairs that meet in exactly this set.
-// That is nodes·2^nodes steps a list and not 4^nodes.
+// Two families of sets are combined by counting: for every set, the pairs whose members both contain it
+// are the product of the numbers of members that do, and subtracting the supersets' shares leaves the
+// pairs that intersect in exactly this set. That is nodes·2^nodes steps a list and not 4^nodes.
 func (m *Machine) intersections(l *lists) []bool {
 	size := l.size
 	have := make([]bool, size)

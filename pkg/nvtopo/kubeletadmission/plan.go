@@ -4,39 +4,37 @@ package kubeletadmission
 
 import "github.com/nvtopo/nvtopo/pkg/nvtopo"
 
-// maxSteps bounds the search for a way in which kubelet serves a pod. One container
-// takes a few steps; only pods of many containers whose devices may come from
-// many nodes in many ways come near it, and are refused then.
+// maxSteps bounds the search for a way in which kubelet serves a pod. One container takes a few steps;
+// only pods of many containers whose devices may come from many nodes in many ways come near it, and are
+// refused then.
 const maxSteps = 1 << 14
 
-// Wish is which devices a pod is to get.
+// Wish is the devices that a pod should get.
 type Wish struct {
 	// Sets are the devices of the whole pod by resource, where Fixed.
 	Sets  [MaxResources]nvtopo.Mask
 	Fixed [MaxResources]bool
-	// Parts, if not nil, are what each container is to get.
+	// Parts, if not nil, are the devices of each container.
 	Parts []Part
 }
 
 // Part is one container's devices by resource.
 type Part [MaxResources]nvtopo.Mask
 
-// Admit reports whether kubelet admits the pod and, told to by its plugins, gives
-// it the devices wished for. If got is not nil it has an entry for each container
-// and is set to one way of dividing the devices that kubelet honours; what an
-// init container leaves and kubelet hands on at random is among the parts as one
-// of the ways it may go.
+// Admit reports whether kubelet admits the pod and, if its plugins prefer so, gives it the devices of the
+// wish. If got is not nil it has an entry for each container and is set to one division of the devices
+// that kubelet honours; devices that an init container leaves and kubelet hands on at random are in the
+// parts in one of the possible ways.
 //
-// kubelet takes the containers in turn, each from what the ones before have left.
-// What a container gets from which NUMA node decides the hints of the next, so all
-// ways to spread a container's devices over the nodes it may have them from are
-// tried. Where kubelet chooses at random every choice has to end well.
+// kubelet takes the containers in turn, each from the devices that the ones before have left. A
+// container's devices by NUMA node decide the hints of the next, so all ways to spread a container's
+// devices over its possible nodes are tried. Where kubelet chooses at random every choice must succeed.
 func (m *Machine) Admit(s *State, pod *Pod, wish *Wish, got []Part) bool {
 	return m.run(s, pod, wish, got, nil)
 }
 
-// Replay is Admit that goes on to change the state to what it is once kubelet has
-// admitted the pod, unless kubelet refuses it.
+// Replay is Admit that also changes the state as kubelet's admission of the pod would, unless kubelet
+// refuses it.
 func (m *Machine) Replay(s *State, pod *Pod, wish *Wish) bool {
 	var after State
 	if !m.run(s, pod, wish, nil, &after) {
@@ -76,8 +74,8 @@ func (m *Machine) run(s *State, pod *Pod, wish *Wish, got []Part, after *State) 
 	return ok
 }
 
-// HintOf is what kubelet settles on for the pod's i-th container as things are, or
-// in the pod scope for all; ok is false where it refuses.
+// HintOf returns kubelet's hint for the pod's i-th container in the given state, or in the pod scope for
+// all; ok is false where it refuses.
 func (m *Machine) HintOf(s *State, pod *Pod, i int) (Hint, bool) {
 	if !m.aligns() {
 		return Hint{}, true
@@ -88,7 +86,7 @@ func (m *Machine) HintOf(s *State, pod *Pod, i int) (Hint, bool) {
 	return m.hint(s, &pod.Containers[i])
 }
 
-// hint merges the hints of all managers for one container, or a pod as one.
+// hint merges the hints of all managers for one container, or a whole pod as one.
 func (m *Machine) hint(s *State, c *Container) (Hint, bool) {
 	l := lists{size: 1 << m.nodes}
 	for r := range m.resources {
@@ -99,13 +97,13 @@ func (m *Machine) hint(s *State, c *Container) (Hint, bool) {
 	return m.merge(&l)
 }
 
-// search is one run of Admit. It is used again, so that a verdict does not
-// allocate: what it branches on is kept on a stack of its own.
+// search is one run of Admit. It is reused, so that a verdict does not allocate: its branches are kept on
+// a stack of its own.
 type search struct {
 	m      *Machine
 	pod    *Pod
 	wish   Wish
-	parts  []Part // by container, of the way that is being tried
+	parts  []Part // by container, of the attempt in progress
 	end    State  // after the last container
 	whole  Hint
 	left   int             // steps
@@ -113,14 +111,14 @@ type search struct {
 	frames []frame
 }
 
-// frame is what is left at one point of a way: on the machine, and of the devices
-// that the pod may be given.
+// frame is the remaining supply at one point of the search: of the machine, and of the devices that the
+// pod may be given.
 type frame struct {
 	state  State
 	budget [MaxResources]nvtopo.Mask
 }
 
-// push adds a copy of a frame and returns its place.
+// push adds a copy of a frame and returns its index.
 func (x *search) push(at int) int {
 	x.frames = append(x.frames, x.frames[at])
 	return len(x.frames) - 1
@@ -175,8 +173,8 @@ func (x *search) next(at, i int) bool {
 	return x.devices(at, i, h, 0)
 }
 
-// devices serves a container's resources from the r-th on, then its CPUs and
-// memory, then the containers after it.
+// devices serves a container's resources from the r-th on, then its CPUs and memory, then the containers
+// after it.
 func (x *search) devices(at, i int, h Hint, r int) bool {
 	c := &x.pod.Containers[i]
 	for r < len(x.m.resources) && c.Devices[r] == 0 {
@@ -197,7 +195,7 @@ func (x *search) devices(at, i int, h Hint, r int) bool {
 			x.note(i, r, lowest(reuse, n))
 			return x.devices(at, i, h, r+1) // they stay with the pod
 		}
-		// kubelet takes any of them, so whatever it takes has to end well.
+		// kubelet takes any of them, so every choice must succeed.
 		d.chance, d.reuse = true, reuse
 		return x.deal(d, reuse, n, 0)
 	}
@@ -220,7 +218,7 @@ func (x *search) devices(at, i int, h Hint, r int) bool {
 	return x.deal(d, free&may, n-forced.Len(), 0)
 }
 
-// serve gives a container what init containers left and new devices beside.
+// serve gives a container the devices that init containers left and further ones.
 func (x *search) serve(d dealing) bool {
 	if x.left--; x.left < 0 {
 		return false
@@ -264,14 +262,15 @@ type dealing struct {
 	at, i, r int
 	h        Hint
 	taken    nvtopo.Mask
-	// chance: kubelet takes from reuse, and every way has to end well; else one has to.
+	// chance means that kubelet takes from reuse at random, so that every way must succeed; otherwise one
+	// must.
 	chance bool
 	reuse  nvtopo.Mask
 }
 
-// deal tries the ways to take n more of from, of NUMA nodes from the given position
-// on and last those of no known node. Devices of one node are alike to kubelet's
-// hints, so only their number counts.
+// deal tries the ways to take n more devices of a set, from the NUMA nodes from the given position on and
+// last those of no known node. Devices of one node are equivalent for kubelet's hints, so only their
+// number matters.
 func (x *search) deal(d dealing, from nvtopo.Mask, n, node int) bool {
 	switch {
 	case n == 0 && d.chance:
@@ -285,7 +284,7 @@ func (x *search) deal(d dealing, from nvtopo.Mask, n, node int) bool {
 	if node < x.m.nodes {
 		group &= x.m.resources[d.r].onNode[node]
 	}
-	// All on as few nodes as possible comes first, which is what users like best.
+	// All on as few nodes as possible comes first, the choice that users prefer.
 	for k := min(n, group.Len()); k >= 0; k-- {
 		next := d
 		next.taken |= lowest(group, k)

@@ -4,7 +4,7 @@ package kubeletadmission
 
 import "github.com/nvtopo/nvtopo/pkg/nvtopo"
 
-// Kind tells when a container runs and what becomes of its devices.
+// Kind is when a container runs and who gets its devices afterwards.
 type Kind uint8
 
 // The kinds of container.
@@ -14,16 +14,16 @@ const (
 	Init         // its devices, CPUs and memory go to later containers
 )
 
-// Container is what one container asks of the managers.
+// Container is one container's request to the managers.
 type Container struct {
 	Kind    Kind
 	CPUs    int               // exclusive CPUs; 0 unless the pod is Guaranteed and the number whole
-	Memory  int64             // bytes that the memory manager sets aside; 0 unless the pod is Guaranteed
+	Memory  int64             // bytes that the memory manager reserves; 0 unless the pod is Guaranteed
 	Devices [MaxResources]int // by resource, in the order given to New
 }
 
-// Pod is what a pod asks: its containers in the order in which kubelet admits
-// them, init containers first.
+// Pod is a pod's request: its containers in the order in which kubelet admits them, init containers
+// first.
 type Pod struct {
 	Containers []Container
 	whole      Container // as one, for the pod scope
@@ -32,7 +32,7 @@ type Pod struct {
 // NewPod returns the pod of these containers.
 func NewPod(containers []Container) *Pod {
 	p := &Pod{Containers: containers}
-	var running, most Container // sidecars and app containers; the most an init container needs beside sidecars
+	var running, most Container // sidecars and app containers; the most that an init container needs beside sidecars
 	appMemory := false
 	for i := range containers {
 		c := &containers[i]
@@ -48,7 +48,7 @@ func NewPod(containers []Container) *Pod {
 	p.whole = running
 	p.whole.raise(&most)
 	if !appMemory {
-		p.whole.Memory = 0 // kubelet sums up only what app containers ask for too
+		p.whole.Memory = 0 // kubelet sums up only resources that app containers request too
 	}
 	return p
 }
@@ -71,27 +71,28 @@ func (c *Container) raise(o *Container) {
 // Pinned reports whether any container gets exclusive CPUs or memory.
 func (p *Pod) Pinned() bool { return p.whole.CPUs > 0 || p.whole.Memory > 0 }
 
-// CPUs is how many exclusive CPUs the pod's containers get in all at once.
+// CPUs returns how many exclusive CPUs the pod's containers get at the same time.
 func (p *Pod) CPUs() int { return p.whole.CPUs }
 
-// Memory is the memory manager's account of one NUMA node.
+// Memory is the memory manager's state of one NUMA node.
 type Memory struct {
 	Free, Allocatable int64
 	Cells             []int // ids of the nodes it is grouped with; empty: itself alone
 }
 
-// State is what is free on a machine at one moment. It is a value: a copy is
-// independent of the original.
+// State is the free supply of a machine at one moment. It is a value: a copy is independent of the
+// original.
 type State struct {
 	// Free are the healthy devices that no container has, by resource.
 	Free [MaxResources]nvtopo.Mask
 
-	shared cpuSet // CPUs no container has to itself, with the reserved
+	shared cpuSet // CPUs exclusive to no container, including the reserved
 	memory [MaxNodes]memory
 	own    carried
 }
 
-// carried is what init containers of the pod being admitted leave to later ones.
+// carried is the devices, CPUs and memory that init containers of the pod being admitted leave to later
+// ones.
 type carried struct {
 	devices [MaxResources]nvtopo.Mask
 	cpus    cpuSet
@@ -99,9 +100,8 @@ type carried struct {
 	n       int // entries of memory
 }
 
-// NewState returns a state without free devices. exclusive are the CPUs that
-// containers have to themselves; memory is by node position as given to New, nil
-// for a machine without a static memory manager.
+// NewState returns a state without free devices. exclusive are the CPUs exclusive to containers; memory
+// is by node position as given to New, nil for a machine without a static memory manager.
 func (m *Machine) NewState(exclusive nvtopo.CPUSet, memory map[int]Memory) State {
 	var s State
 	if m.cpu != nil {
@@ -118,7 +118,7 @@ func (m *Machine) NewState(exclusive nvtopo.CPUSet, memory map[int]Memory) State
 		if len(account.Cells) > 0 {
 			n.cells = m.setOf(account.Cells)
 		}
-		// Nothing is taken from a node of its own group unless it is in use.
+		// A node outside a group is used only if some of its memory is taken.
 		n.used = n.free < n.allocatable || n.cells.len() > 1
 	}
 	return s
@@ -136,7 +136,7 @@ func (m *Machine) setOf(ids []int) NodeSet {
 	return set
 }
 
-// FreeCPUs counts the CPUs of a node that a container may get to itself.
+// FreeCPUs returns how many CPUs of a node a container may get exclusively.
 func (m *Machine) FreeCPUs(s *State, id int) int {
 	if m.cpu == nil {
 		return 0
@@ -150,7 +150,7 @@ func (m *Machine) FreeCPUs(s *State, id int) int {
 	return 0
 }
 
-// FreeMemory is what the memory manager has left of a node, in bytes.
+// FreeMemory returns the free memory of a node in the memory manager's state, in bytes.
 func (m *Machine) FreeMemory(s *State, id int) int64 {
 	for i := range m.ids {
 		if m.ids[i] == id {

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
 )
 
-// view is what a capture and the catalogue can both say of a machine.
+// view is the part of a machine that both a capture and the catalogue have.
 type view struct {
 	Links    [][]string
 	NUMA     []int
@@ -44,7 +44,7 @@ func viewOf(g *nvtopo.Graph) view {
 	return v
 }
 
-// TestCaptures compares the catalogue with what nvidia-smi printed on such machines.
+// TestCaptures compares the catalogue with the output of nvidia-smi on such machines.
 func TestCaptures(t *testing.T) {
 	dir := fixtures.Dir(t)
 	tests := map[string]struct {
@@ -56,13 +56,13 @@ func TestCaptures(t *testing.T) {
 		"dgx-a100":            {capture: "dgx-a100"},
 		"dgx-h100":            {capture: "dgx-h100"},
 		"dgx1-p100": {capture: "dgx1-p100", change: func(c, m *view) {
-			// Taken in a job with CPU 1 only, so its affinity says nothing.
+			// Taken in a job with CPU 1 only, so its affinity is meaningless.
 			c.NUMA, c.CPUs = m.NUMA, m.CPUs
 			orderAdapters(c)
 		}},
 		"dgx1-v100": {capture: "dgx1-v100", change: func(c, _ *view) { orderAdapters(c) }},
 		"gb200-tray": {capture: "gb200-4gpu-34numa", change: func(c, m *view) {
-			// "0,3-9,11-17" needs numactl to be told apart.
+			// "0,3-9,11-17" needs numactl to be resolved.
 			c.NUMA = m.NUMA
 		}},
 		"hgx-a100-4": {capture: "nersc-perlmutter-4xa100-nps4"},

@@ -20,11 +20,11 @@ import (
 //go:embed data/*.yaml
 var data embed.FS
 
-// Machine is one entry of the catalogue, as its file states it.
+// Machine is one entry of the catalogue, as in its file.
 type Machine struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
-	// Source says where the link matrix was published.
+	// Source is where the link matrix was published.
 	Source string `json:"source"`
 
 	// Model is the product name of all GPUs.
@@ -33,10 +33,9 @@ type Machine struct {
 	GPUMemoryMiB int64 `json:"gpuMemoryMiB"`
 	// PCIeGen is the generation of the GPUs' slots.
 	PCIeGen nvtopo.PCIeGen `json:"pcieGen"`
-	// Resource is the extended resource that its vendor's device plugin offers;
-	// empty for NVIDIA's.
+	// Resource is the extended resource that the vendor's device plugin offers; empty for NVIDIA's.
 	Resource string `json:"resource,omitempty"`
-	// Switched says that all NVLink paths go through switches.
+	// Switched reports that all NVLink paths go through switches.
 	Switched bool `json:"switched,omitempty"`
 
 	GPUs      []GPU      `json:"gpus"`
@@ -56,7 +55,7 @@ type Machine struct {
 	NICs []NIC    `json:"nics,omitempty"`
 }
 
-// GPU is where one GPU sits.
+// GPU is the position of one GPU.
 type GPU struct {
 	PCIBusID string `json:"pciBusID"`
 	NUMANode int    `json:"numaNode"`
@@ -185,7 +184,7 @@ func (m *Machine) siblings(cpus nvtopo.CPUSet) []nvtopo.CPUSet {
 	return out
 }
 
-// links reads both matrices.
+// links parses both matrices.
 func (m *Machine) links() (map[[2]int]nvtopo.Link, error) {
 	classes, err := matrix("links", m.Links, len(m.GPUs))
 	if err != nil {
@@ -221,8 +220,8 @@ func (m *Machine) links() (map[[2]int]nvtopo.Link, error) {
 	return out, nil
 }
 
-// link is the path of a pair: its class, its PCIe level ("-" where unknown) and, if
-// that is a fabric, the number of its hops.
+// link returns the link of a pair: its class, its PCIe level ("-" where unknown) and, for a fabric, the
+// number of its hops.
 func (m *Machine) link(name, pcie string, hops int) (nvtopo.Link, error) {
 	class, err := nvtopo.ParseClass(name)
 	if err != nil {
@@ -244,8 +243,8 @@ func (m *Machine) link(name, pcie string, hops int) (nvtopo.Link, error) {
 	return nvtopo.NewLink(class, level, m.PCIeGen, perLink, false), nil
 }
 
-// hops returns how many fabric links join two GPUs one after the other: 1 where
-// the file does not say.
+// hops returns a function for the number of consecutive fabric links that join two GPUs: 1 where the file
+// gives none.
 func (m *Machine) hops() (func(i, j int) int, error) {
 	if len(m.Hops) == 0 {
 		return func(int, int) int { return 1 }, nil

@@ -27,7 +27,7 @@ func graphOf(t *testing.T, name string) (*Machine, *nvtopo.Graph) {
 	return m, g
 }
 
-// documented is what docs and demonstrations rely on.
+// documented is the properties on which docs and demonstrations rely.
 var documented = map[string]struct {
 	gpus, numaNodes, cpus, nics int
 	switched                    bool

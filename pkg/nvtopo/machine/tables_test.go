@@ -12,8 +12,8 @@ import (
 // oracleGPUs is the most GPUs for which all free sets are tried.
 const oracleGPUs = 8
 
-// TestTableBruteForce: tables equal a brute force. It asks for every number of GPUs out of every
-// free set of every machine, under constraints that bite somewhere in the catalogue.
+// TestTableBruteForce: tables equal a brute force. It picks every number of GPUs out of every free set of
+// every machine, under constraints that exclude sets somewhere in the catalogue.
 func TestTableBruteForce(t *testing.T) {
 	constraints := map[string]nvtopo.Constraint{
 		"no constraint":    {},
@@ -50,8 +50,8 @@ func TestTableBruteForce(t *testing.T) {
 	}
 }
 
-// TestTableAllowed: tables respect the allowed GPUs. It lets the choice fall on a part of the free
-// GPUs only, as when a NUMA node has no CPUs left: the others still count as free after it.
+// TestTableAllowed: tables respect the allowed GPUs. It restricts the choice to a part of the free GPUs,
+// as when a NUMA node has no CPUs left: the residual still includes the others.
 func TestTableAllowed(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {

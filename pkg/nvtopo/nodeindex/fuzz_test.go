@@ -8,8 +8,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// FuzzIndex puts machines in and takes them out as the bytes say, four for each
-// step, and compares every choice with one that looks at each machine.
+// FuzzIndex adds and removes machines according to the bytes, four for each step, and compares every
+// choice with one that looks at each machine.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte{0, 0, 0xff, 8, 1, 1, 0x0f, 4, 0, 4, 0, 2})
 	f.Add([]byte{3, 0, 0x0f, 1, 3, 3, 0x05, 2, 3, 7, 0x03, 2, 0, 0, 0, 0})

@@ -10,20 +10,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Machine is the state of one machine as far as offers depend on it. Two machines
-// with equal states, but for the graph that Tables names, are in one bucket.
+// Machine is the state of one machine on which offers depend. Two machines with equal states, except for
+// the graph that Tables names, are in one bucket.
 type Machine struct {
 	Tables        *nvtopo.Tables
 	Healthy, Free nvtopo.Mask
-	Degraded      nvtopo.Mask   // those of Healthy that are given out only one to a pod
-	Kind          uint64        // tells machines of one class apart that differ in models or memory
-	Kubelet       nvtopo.Policy // what the machine's kubelet enforces by itself
-	Held          int           // free GPUs that pods known only by count will take
-	Unknown       bool          // some of those run already, on nobody knows which GPUs
-	Singles       bool          // pods that are in no gang have some of the GPUs
+	Degraded      nvtopo.Mask   // those of Healthy that only pods of one GPU get
+	Kind          uint64        // distinguishes machines of one class that differ in models or memory
+	Kubelet       nvtopo.Policy // enforced by the machine's kubelet itself
+	Held          int           // free GPUs that pods known only by number will take
+	Unknown       bool          // some of those run already, on unknown GPUs
+	Singles       bool          // some of the GPUs belong to pods without a gang
 }
 
-// key is what makes a bucket.
+// key identifies a bucket.
 type key struct {
 	class         nvtopo.ClassID
 	healthy, free nvtopo.Mask
@@ -44,15 +44,15 @@ func (m *Machine) key() key {
 
 // Bucket is a group of machines in the same state.
 type Bucket struct {
-	Machine Machine // the first that came
+	Machine Machine // the first that was put
 	counts  tally   // of each machine
 	size    int     // machines
 	groups  []*group
 	byLeaf  map[int]*group // leaf -> its group
-	idle    *group         // one that is empty, for its memory
+	idle    *group         // an empty group, kept for its memory
 	at      int            // in Index.active, -1 when empty
 
-	// Offers of the constraint asked for last, by the number of GPUs.
+	// Offers of the last used constraint, by the number of GPUs.
 	constraint nvtopo.Constraint
 	offers     []remembered
 }
@@ -62,7 +62,7 @@ type remembered struct {
 	ok, known bool
 }
 
-// Len is the number of machines of the bucket.
+// Len returns the number of machines of the bucket.
 func (b *Bucket) Len() int { return b.size }
 
 // Nodes yields the machines of the bucket in no order.
@@ -79,21 +79,21 @@ func (b *Bucket) Nodes() iter.Seq[int] {
 }
 
 const (
-	// maxIdle bounds the empty buckets that are kept for what they remember.
+	// maxIdle bounds the empty buckets that are kept for their cached offers.
 	maxIdle = 4096
 	// maxIdleClasses bounds the graph classes that only empty buckets have: a bucket
 	// keeps the tables of its class, which may be megabytes.
 	maxIdleClasses = 8
 )
 
-// Index keeps machines by state. It is not safe for concurrent use.
+// Index holds machines by state. It is not safe for concurrent use.
 type Index struct {
 	buckets map[key]*Bucket
 	active  []*Bucket               // those with machines
 	where   []place                 // by node
 	sizes   [nvtopo.MaxGPUs + 1]int // machines by number of GPUs
-	// classes counts the machines of each graph class that has a bucket; without are
-	// those that have none.
+	// classes is the number of machines of each graph class that has a bucket; without is the number of
+	// classes that have no machines.
 	classes map[nvtopo.ClassID]int
 	without int
 
@@ -104,21 +104,21 @@ type Index struct {
 
 	places          Places
 	inLeaf, inSpine []tally
-	tied            []*group // what least found
+	tied            []*group // groups that least found
 }
 
-// place is where a node is: its group (nil: nowhere) and position in it.
+// place is the position of a node: its group (nil: none) and index in it.
 type place struct {
 	group *group
 	at    int
 }
 
-// NewIndex returns an empty index of machines that are in one leaf; see SetPlaces.
+// NewIndex returns an empty index of machines that are all in one leaf; see SetPlaces.
 func NewIndex() *Index {
 	return &Index{buckets: map[key]*Bucket{}, classes: map[nvtopo.ClassID]int{}, supply: [2]supply{{}, {}}, traffic: map[[2]int]traffic{}, inLeaf: []tally{{}}, inSpine: []tally{{}}}
 }
 
-// Put says in which state a machine is. Nodes are small numbers from 0.
+// Put sets the state of a machine. Nodes are small numbers from 0.
 func (x *Index) Put(node int, m Machine) {
 	k := m.key()
 	b := x.buckets[k]
@@ -133,7 +133,7 @@ func (x *Index) Put(node int, m Machine) {
 	if g := x.where[node].group; g != nil && g.bucket == b {
 		return
 	}
-	x.count(k.class, 1) // before the old one goes, so that a class of one machine is never without
+	x.count(k.class, 1) // before the old one is removed, so that a class of one machine always has a machine
 	x.Remove(node)
 	if b.size == 0 {
 		b.at = len(x.active)
@@ -143,7 +143,7 @@ func (x *Index) Put(node int, m Machine) {
 	x.sizes[m.Tables.Graph().Len()]++
 }
 
-// Remove takes a machine out, if it is in.
+// Remove removes a machine, if it is present.
 func (x *Index) Remove(node int) {
 	if !x.has(node) {
 		return
@@ -162,7 +162,7 @@ func (x *Index) Remove(node int) {
 	b.at = -1
 }
 
-// Machine returns the state that a machine is in, and false if it is not in the index.
+// Machine returns the state of a machine, and false if it is not in the index.
 func (x *Index) Machine(node int) (Machine, bool) {
 	if !x.has(node) {
 		return Machine{}, false
@@ -172,7 +172,7 @@ func (x *Index) Machine(node int) (Machine, bool) {
 
 func (x *Index) has(node int) bool { return node < len(x.where) && x.where[node].group != nil }
 
-// Largest is the number of GPUs of the machine that has most; 0 if there is none.
+// Largest returns the number of GPUs of the largest machine; 0 if there is none.
 func (x *Index) Largest() int {
 	n := len(x.sizes) - 1
 	for n > 0 && x.sizes[n] == 0 {
@@ -181,7 +181,7 @@ func (x *Index) Largest() int {
 	return n
 }
 
-// count counts a machine of a class in or out.
+// count adds or removes a machine of a class.
 func (x *Index) count(class nvtopo.ClassID, by int) {
 	n, known := x.classes[class]
 	if known && n == 0 {
@@ -211,7 +211,7 @@ func (x *Index) forgetIdle() {
 	}
 }
 
-// offer is what the bucket's machines have for a demand.
+// offer returns the offer of the bucket's machines for a demand.
 func (b *Bucket) offer(d *Demand) (*Offer, bool) {
 	if b.constraint != d.Constraint {
 		clear(b.offers)
@@ -228,8 +228,8 @@ func (b *Bucket) offer(d *Demand) (*Offer, bool) {
 	return &r.offer, r.ok && (!d.KnownOnly || !b.Machine.Unknown)
 }
 
-// Offer is the best the machine has for a demand; ok is false if it has nothing.
-// KnownOnly is not looked at.
+// Offer returns the best set of the machine for a demand; ok is false if it has none. KnownOnly is
+// ignored.
 func (m *Machine) Offer(d *Demand) (o Offer, ok bool) {
 	if m.Free.Len()-m.Held < d.GPUs {
 		return Offer{}, false
@@ -255,7 +255,7 @@ type Candidate struct {
 	Node   int    // one of the bucket's
 	Raw    int64  // set by Top
 
-	// What Top compares.
+	// Values that Top compares.
 	last bool
 	cost float64
 }
@@ -270,8 +270,8 @@ func (x *Index) Candidates(d *Demand, into []Candidate) []Candidate {
 	return into
 }
 
-// Top compares candidates and returns those that are at most some points of the score behind the
-// best, best first, and what they were rated by. It reorders cs.
+// Top returns the candidates whose score is within the given points of the best, best first, and the Best
+// by which they were rated. It reorders cs.
 func (x *Index) Top(cs []Candidate, d *Demand, order *Order, points float64) ([]Candidate, Best) {
 	best := NoBest(x.terms(d, order))
 	for i := range cs {
@@ -305,9 +305,8 @@ func (x *Index) Top(cs []Candidate, d *Demand, order *Order, points float64) ([]
 	return cs[:n], best
 }
 
-// Best returns the best machine for a demand and what it offers; ok is false if
-// none can serve it. Of equal machines one with the least Spare is taken, and of these
-// the lowest node.
+// Best returns the best machine for a demand and its offer; ok is false if none can serve it. Of equal
+// machines one with the least Spare is taken, and of these the lowest node.
 func (x *Index) Best(d *Demand, order *Order) (node int, o Offer, ok bool) {
 	var buf [64]Candidate
 	cs := x.Candidates(d, buf[:0])

@@ -50,7 +50,7 @@ func churn(t *testing.T, seed uint64, load float64, knowsPlaces bool) (moments [
 	const nodes, leafSize = 200, 8
 	c := &cluster{index: NewIndex(), tables: tables(t, "dgx-h100")[0], free: make([]nvtopo.Mask, nodes)}
 	for node := range nodes {
-		c.places.Leaf = append(c.places.Leaf, node%(nodes/leafSize)) // names say nothing about places
+		c.places.Leaf = append(c.places.Leaf, node%(nodes/leafSize)) // names are independent of places
 	}
 	for leaf := range nodes / leafSize {
 		c.places.Spine = append(c.places.Spine, leaf%3)
@@ -86,8 +86,8 @@ func churn(t *testing.T, seed uint64, load float64, knowsPlaces bool) (moments [
 	return moments
 }
 
-// TestWholeLeaves: leaves stay whole beside single pods. It shows what the fabric is asked for: how
-// often a gang of whole nodes would find a leaf that has them.
+// TestWholeLeaves: leaves stay whole beside single pods. It measures how often a gang of whole nodes
+// would find a leaf that has them.
 func TestWholeLeaves(t *testing.T) {
 	for seed := range uint64(3) {
 		for load, want := range map[float64]struct{ nodes, moments int }{0.8: {4, 950}, 0.9: {4, 900}} {

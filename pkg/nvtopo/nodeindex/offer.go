@@ -4,48 +4,48 @@ package nodeindex
 
 import "github.com/nvtopo/nvtopo/pkg/nvtopo"
 
-// Bands of quality: the ring chosen relative to the best ring of as many GPUs on
-// the same machine when empty.
+// Bands of quality: the ring of the set relative to the best ring of as many GPUs on the same machine
+// when empty.
 const (
 	BandBest         = iota // equal to the best, and always so for one GPU
 	BandThreeQuarter        // at least three quarters of it
 	BandHalf
 	BandQuarter
 	BandRest
-	Bands // count
+	Bands // number of bands
 )
 
-// Demand is what one pod asks of one machine.
+// Demand is the request of one pod to one machine.
 type Demand struct {
 	GPUs       int
 	Constraint nvtopo.Constraint
 	// Bytes is the size of the message by which rings are compared, for each GPU; 0: DefaultBytes.
 	Bytes int64
-	// KnownOnly refuses machines on which some GPUs are used by nobody knows whom.
+	// KnownOnly refuses machines on which the users of some GPUs are not known.
 	KnownOnly bool
 	// Suitable, if not nil, restricts the choice by model or memory. It must be
 	// the same for all machines of one Kind.
 	Suitable func(*nvtopo.Graph) nvtopo.Mask
 }
 
-// Offer is the best a machine has for a demand.
+// Offer is the best set of a machine for a demand, with its values.
 type Offer struct {
 	Set       nvtopo.Mask
 	Band      int
 	Ring      int64   // bottleneck of the set's ring, kB/s; 0 for one GPU
 	Latency   int64   // ns of its weakest link; 0 for one GPU
-	Lost      float64 // what the set costs those who come later; see lost
+	Lost      float64 // the set's cost to later demands; see lost
 	FreeAfter int     // GPUs left
 	GPUs      int     // of the machine, healthy and not degraded
-	Together  int     // how many of these work together well; see together
+	Together  int     // how many of these have fast links to each other; see together
 	Links     int64   // kB/s: the ring of all of these
-	TFLOPS    float64 // how fast the GPU computes, if the set is one
-	// Preference is how much the pod itself would like the machine for its hardware; greater is better.
+	TFLOPS    float64 // compute speed of the GPU, if the set is one
+	// Preference is the pod's preference for the machine's hardware; greater is better.
 	Preference int64
 }
 
-// OfferOf judges a set chosen from a machine's free GPUs. Degraded ones add nothing
-// to what the others are worth.
+// OfferOf judges a set chosen from a machine's free GPUs. Degraded ones add nothing to the value of the
+// others.
 func OfferOf(t *nvtopo.Tables, healthy, free, degraded, set nvtopo.Mask) Offer {
 	k := set.Len()
 	o := Offer{Set: set, Ring: t.Ring(set), Latency: t.Latency(set), FreeAfter: (free &^ set).Len()}
@@ -59,9 +59,9 @@ func OfferOf(t *nvtopo.Tables, healthy, free, degraded, set nvtopo.Mask) Offer {
 	return o
 }
 
-// together is the largest number of GPUs whose best ring has at least half of the bandwidth of the
-// best pair. Beyond it a machine is no better for a pod than several smaller ones would be: eight
-// GPUs with NVLink bridges over four of them each are two groups of four.
+// together returns the largest number of GPUs whose best ring has at least half of the bandwidth of the
+// best pair. Beyond it a machine is no better for a pod than several smaller ones: eight GPUs with NVLink
+// bridges over four of them each are two groups of four.
 func together(t *nvtopo.Tables, whole nvtopo.Mask) int {
 	n := whole.Len()
 	for n > 2 && 2*t.Best(n) < t.Best(2) {
@@ -70,11 +70,10 @@ func together(t *nvtopo.Tables, whole nvtopo.Mask) int {
 	return n
 }
 
-// lost is the share of the machine's residual capacity that a set takes with it,
-// times what a machine of that many GPUs is worth: the cube of their number. Where
-// they all have as many, the shares alone decide; beside smaller machines a large one
-// stays whole, however slow its links are, since nothing else serves the pods that
-// need it. The cube is measured (docs/decisions/0011-machines-of-different-size.md).
+// lost returns the share of the machine's residual capacity that a set takes, times the value of a
+// machine of that many GPUs: the cube of their number. Where all machines have as many, the shares alone
+// decide; beside smaller machines a large one stays whole, even with slow links, since nothing else
+// serves the pods that need it. The cube is measured (docs/decisions/0011-machines-of-different-size.md).
 func lost(t *nvtopo.Tables, whole, free, set nvtopo.Mask) float64 {
 	all := t.Residual(whole)
 	if all == 0 {
@@ -84,7 +83,7 @@ func lost(t *nvtopo.Tables, whole, free, set nvtopo.Mask) float64 {
 	return float64(max(0, t.Residual(free)-t.Residual(free&^set))) / float64(all) * n * n * n
 }
 
-// BandOf is the band of a set.
+// BandOf returns the band of a set.
 func BandOf(t *nvtopo.Tables, set nvtopo.Mask) int {
 	return band(set.Len(), t.Ring(set), t.Best(set.Len()))
 }
@@ -96,7 +95,7 @@ func band(k int, ring, best int64) int {
 	return BandOfRing(ring, best)
 }
 
-// BandOfRing is the band of a ring's bandwidth against the best of as many GPUs there.
+// BandOfRing returns the band of a ring's bandwidth relative to the best of as many GPUs on the machine.
 func BandOfRing(ring, best int64) int {
 	switch {
 	case ring >= best:
@@ -111,8 +110,7 @@ func BandOfRing(ring, best int64) int {
 	return BandRest
 }
 
-// Tighten returns a pod's constraint with the policy that the machine's own
-// kubelet enforces on top.
+// Tighten returns a pod's constraint with the policy that the machine's kubelet enforces itself.
 func Tighten(c nvtopo.Constraint, kubelet nvtopo.Policy) nvtopo.Constraint {
 	switch {
 	case kubelet == nvtopo.PolicySingleNUMANode:

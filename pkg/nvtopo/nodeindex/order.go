@@ -10,23 +10,23 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// DefaultBytes is the size of the all-reduce by which rings are compared, for each GPU, unless a
-// Demand names another: 1 GB.
+// DefaultBytes is the size of the all-reduce by which rings are compared, for each GPU, unless a Demand
+// sets another: 1 GB.
 const DefaultBytes = 1_000_000_000
 
-// Singles is where pods of one GPU go.
+// Singles is the preferred machines for pods of one GPU.
 type Singles int
 
 const (
-	// SinglesSlowLinks sends them to the machines whose links are slowest.
+	// SinglesSlowLinks prefers the machines with the slowest links.
 	SinglesSlowLinks Singles = iota
-	// SinglesLeastLost sends them where they cost those who come later the least share of a machine.
+	// SinglesLeastLost prefers the machines on which they take the least share of the residual capacity.
 	SinglesLeastLost
-	// SinglesSlowGPUs sends them to the GPUs that compute slowest.
+	// SinglesSlowGPUs prefers the GPUs with the least compute speed.
 	SinglesSlowGPUs
 )
 
-// ParseSingles reads the argument singleGPUs.
+// ParseSingles parses the argument singleGPUs.
 func ParseSingles(s string) (Singles, error) {
 	switch s {
 	case "SlowLinks":
@@ -39,14 +39,14 @@ func ParseSingles(s string) (Singles, error) {
 	return 0, fmt.Errorf("unknown place of single GPUs %q, want SlowLinks, LeastLost or SlowGPUs", s)
 }
 
-// Order is how machines are compared; see docs/objective.md.
+// Order is the parameters by which machines are compared; see docs/objective.md.
 type Order struct {
 	Weights Weights
-	// Tolerance is by what share of the shortest time of an all-reduce another may be longer and
-	// count as equal. It holds for what single GPUs are compared by too.
+	// Tolerance is the share by which an all-reduce may take longer than the shortest and be treated as
+	// equal. It applies to the values by which single GPUs are compared too.
 	Tolerance float64
-	// Headroom is by how many times the root of the large machines in use pods that need such machines
-	// must find more of them free, or else smaller ones are kept off; 0: these never are.
+	// Headroom is a multiple of the root of the number of large machines in use. If fewer than that many
+	// remain free for pods that need them, smaller pods are kept off; 0: never.
 	Headroom float64
 	Singles  Singles
 }
@@ -54,14 +54,14 @@ type Order struct {
 // DefaultOrder returns the published order.
 func DefaultOrder() Order { return Order{Weights: DefaultWeights(), Tolerance: 0.1, Headroom: 1.5} }
 
-// Weights are the shares of the three terms of the score, each at least 0 and not
-// all 0; they count in relation to their sum.
+// Weights are the shares of the three terms of the score, each at least 0 and not all 0; only their
+// ratios matter.
 type Weights struct{ Bandwidth, Latency, Fragmentation float64 }
 
 // DefaultWeights returns the published weights.
 func DefaultWeights() Weights { return Weights{Bandwidth: 0.4, Latency: 0.3, Fragmentation: 0.3} }
 
-// Terms are what a comparison for one demand needs to know beside the offers.
+// Terms are the inputs of a comparison for one demand beside the offers.
 type Terms struct {
 	GPUs      int
 	Bytes     int64
@@ -70,15 +70,15 @@ type Terms struct {
 	Reserved  Reserved
 }
 
-// Best is what machines are compared by. A comparison has two passes over the offers: Lead finds
-// whether all machines are reserved, the greatest preference, and the least cost; of the offers that
-// are Among the best then, Add finds the best ring and latency and the greatest loss, which scores are
-// relative to.
+// Best is the values that machines are compared with. A comparison has two passes over the offers: Lead
+// finds whether all machines are reserved, the greatest preference, and the least cost; of the offers
+// that are Among the best then, Add finds the best ring and latency and the greatest loss, which scores
+// are relative to.
 type Best struct {
 	Terms
-	Any        bool    // some offer takes part
-	Last       bool    // all that take part are reserved for larger pods
-	Preference int64   // the greatest of those that take part
+	Any        bool    // some offer is compared
+	Last       bool    // all offers compared are reserved for larger pods
+	Preference int64   // the greatest of the offers compared
 	Least      float64 // cost
 	Ring       int64   // kB/s
 	Latency    int64   // ns
@@ -89,9 +89,9 @@ type Best struct {
 // NoBest returns a Best that any offer improves.
 func NoBest(t Terms) Best { return Best{Terms: t, Latency: math.MaxInt64} }
 
-// cost is what offers are compared by first, the smaller the better: the seconds of an all-reduce
-// around the ring, or for one GPU the ring of the whole machine in kB/s, which others can use, or the
-// GPU's TFLOPS.
+// cost returns the value by which offers are compared first, the smaller the better: the seconds of an
+// all-reduce around the ring, or for one GPU the ring of the whole machine in kB/s, which others can use,
+// or the GPU's TFLOPS.
 func (t *Terms) cost(o *Offer) float64 {
 	switch {
 	case t.GPUs > 1:
@@ -105,7 +105,7 @@ func (t *Terms) cost(o *Offer) float64 {
 	}
 }
 
-// Lead takes the offer of a node into the first pass, of reserves, preferences and costs.
+// Lead adds the offer of a node to the first pass, of reserves, preferences and costs.
 func (b *Best) Lead(o *Offer, node int) { b.lead(o, node, b.Reserved.Has(o), b.cost(o)) }
 
 func (b *Best) lead(o *Offer, node int, last bool, cost float64) {
@@ -122,7 +122,7 @@ func (b *Best) lead(o *Offer, node int, last bool, cost float64) {
 }
 
 // Compare orders offers as Lead prefers them: those that are not reserved for larger pods first, then the
-// greater preference, then the less cost.
+// greater preference, then the lower cost.
 func (b *Best) Compare(x, y *Offer) int {
 	if last := b.Reserved.Has(x); last != b.Reserved.Has(y) {
 		return map[bool]int{false: -1, true: 1}[last]
@@ -130,8 +130,8 @@ func (b *Best) Compare(x, y *Offer) int {
 	return cmp.Or(cmp.Compare(y.Preference, x.Preference), cmp.Compare(b.cost(x), b.cost(y)))
 }
 
-// Among reports whether an offer is among the best in reserve, preference and cost, between which
-// scores decide.
+// Among reports whether an offer is among the best in reserve, preference and cost, between which scores
+// decide.
 func (b *Best) Among(o *Offer) bool {
 	return b.Any && o.Preference == b.Preference && b.among(b.Reserved.Has(o), b.cost(o))
 }
@@ -140,25 +140,25 @@ func (b *Best) among(last bool, cost float64) bool {
 	return b.Last == last && cost <= b.Least*(1+b.Tolerance)
 }
 
-// Add takes an offer that is among the best into the second pass, of scores.
+// Add adds an offer that is among the best to the second pass, of scores.
 func (b *Best) Add(o *Offer) {
 	b.Ring = max(b.Ring, o.Ring)
 	b.Latency = min(b.Latency, o.Latency)
 	b.Lost = max(b.Lost, o.Lost)
 }
 
-// Raw scores carry the weighted terms in steps of tightest and, below that, how
-// tight the fit is, so that equal terms go to the tightest fit.
+// Raw scores hold the weighted terms in steps of tightest and, below that, the tightness of the fit, so
+// that equal terms go to the tightest fit.
 const (
 	tightest = 100
 	// Point is one point of 100 in a raw score.
 	Point = 1_000 * tightest
 )
 
-// Parts are bandwidth, latency and what is kept of an offer, each from 0 to 1, where 1 is as
-// good as the best that is compared.
+// Parts returns the bandwidth, latency and kept terms of an offer, each from 0 to 1, where 1 is as good
+// as the best offer compared.
 func (b *Best) Parts(o *Offer) (bandwidth, latency, kept float64) {
-	bandwidth, latency, kept = 1, 1, 1 // one GPU has no ring: nothing to lose
+	bandwidth, latency, kept = 1, 1, 1 // one GPU has no ring
 	if o.Ring > 0 && b.Ring > 0 {
 		bandwidth = float64(o.Ring) / float64(b.Ring)
 	}
@@ -171,8 +171,8 @@ func (b *Best) Parts(o *Offer) (bandwidth, latency, kept float64) {
 	return bandwidth, latency, kept
 }
 
-// Raw returns the score of an offer among the best, from 0 to
-// 100 points and a bit: the tie-break. Greater is better.
+// Raw returns the score of an offer among the best, from 0 to 100 points plus the tie-break. Greater is
+// better.
 func (w *Weights) Raw(o *Offer, best *Best) int64 {
 	bandwidth, latency, kept := best.Parts(o)
 	terms := (w.Bandwidth*bandwidth + w.Latency*latency + w.Fragmentation*kept) / (w.Bandwidth + w.Latency + w.Fragmentation)

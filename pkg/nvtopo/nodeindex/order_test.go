@@ -112,7 +112,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestReservedForgets: what ran on a machine does not count once it is gone or changed.
+// TestReservedForgets: pods of a machine have no effect once it is gone or changed.
 func TestReservedForgets(t *testing.T) {
 	large, small := tables(t, "l40s-8")[0], tables(t, "gb200-tray")[0]
 	x := NewIndex()
@@ -201,7 +201,7 @@ func TestLeftFaster(t *testing.T) {
 	}
 }
 
-// TestCompare: whatever order offers come in, Compare puts first what Lead prefers.
+// TestCompare: for offers in any order, Compare puts first the one that Lead prefers.
 func TestCompare(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 1000 {

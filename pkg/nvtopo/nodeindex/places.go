@@ -8,37 +8,36 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Places is where machines are in the fabric, as far as the choice between equal ones asks:
-// in which domain of the innermost level, a leaf, and in which of the level around that, a
-// spine. It is not changed once an Index has it.
+// Places is the positions of machines in the fabric, for the choice between equal ones: the domain of the
+// innermost level, a leaf, and that of the level around it, a spine. It must not be changed once an Index
+// has it.
 type Places struct {
 	Leaf  []int // by node; a node beyond its end is in leaf 0
 	Spine []int // by leaf
 }
 
-// Spare is what the surroundings of a machine have for gangs, which need many whole machines
-// close to each other: how many machines of its leaf are clear, how many of them are whole,
-// and how many of its spine are whole, in this order. Of equal machines that with the least is
-// taken. So leaves that single pods have broken into are finished first, and the others stay
-// as they are.
+// Spare is the room for gangs, which need many whole machines close to each other, around a machine: how
+// many machines of its leaf are clear, how many of them are whole, and how many of its spine are whole,
+// in this order. Of equal machines the one with the least is taken. So leaves that single pods have
+// broken into are filled first, and the others stay intact.
 //
-// A machine is whole if all its GPUs are healthy and free. It is clear if it will be whole once
-// gangs end: no pod that is in no gang has any of it.
+// A machine is whole if all its GPUs are healthy and free. It is clear if it will be whole once gangs
+// end: no pod without a gang has any of its GPUs.
 type Spare uint64
 
-// spareBits are of one of the three numbers. More machines are not told apart.
+// spareBits is the width of each of the three numbers. Greater numbers of machines are treated as equal.
 const (
 	spareBits = 13
 	maxSpare  = 1<<spareBits - 1
 )
 
-// NoSpare is more than any Spare.
+// NoSpare is greater than any Spare.
 const NoSpare = int64(1) << (3 * spareBits)
 
-// tally counts machines.
+// tally is a number of clear and of whole machines.
 type tally struct{ clear, whole int }
 
-// tally counts the machine itself.
+// tally returns the tally of the machine itself.
 func (m *Machine) tally() (t tally) {
 	full := nvtopo.FullMask(m.Tables.Graph().Len())
 	if m.Healthy == full && m.Degraded == 0 && !m.Singles {
@@ -63,7 +62,7 @@ type group struct {
 	at     int   // in Bucket.groups
 }
 
-// SetPlaces says where the machines are; nil: nobody knows, and all are in one leaf.
+// SetPlaces sets the positions of the machines; nil: not known, and all are in one leaf.
 func (x *Index) SetPlaces(p *Places) {
 	if p == nil {
 		p = &Places{}
@@ -101,7 +100,7 @@ func (x *Index) spine(leaf int) int {
 	return x.places.Spine[leaf]
 }
 
-// attach puts a machine that is nowhere into a bucket.
+// attach adds a machine without a group to a bucket.
 func (x *Index) attach(node int, b *Bucket) {
 	leaf := x.leaf(node)
 	g := b.byLeaf[leaf]
@@ -119,7 +118,7 @@ func (x *Index) attach(node int, b *Bucket) {
 	x.tally(g, 1)
 }
 
-// detach takes a machine out of its bucket.
+// detach removes a machine from its bucket.
 func (x *Index) detach(node int) {
 	p := x.where[node]
 	x.where[node] = place{}
@@ -144,13 +143,13 @@ func (x *Index) detach(node int) {
 	b.idle = g
 }
 
-// tally counts a machine of a group in or out.
+// tally adds or removes a machine of a group in the sums of its leaf and spine.
 func (x *Index) tally(g *group, by int) {
 	x.inLeaf[g.leaf].add(g.bucket.counts, by)
 	x.inSpine[x.spine(g.leaf)].add(g.bucket.counts, by)
 }
 
-// Spare is what a machine is judged by among equals.
+// Spare returns the value by which a machine is ranked among equals.
 func (x *Index) Spare(node int) Spare { return x.spareOf(x.leaf(node)) }
 
 func (x *Index) spareOf(leaf int) Spare {
@@ -165,8 +164,8 @@ func spare(clearInLeaf, wholeInLeaf, wholeInSpine int) (s Spare) {
 	return s
 }
 
-// Tied are machines between which nothing decides. It is valid until the next call of a
-// method of the Index.
+// Tied are machines that are equal in all criteria. It is valid until the next call of a method of the
+// Index.
 type Tied struct {
 	Raw    int64
 	Spare  Spare
@@ -186,8 +185,7 @@ func (t *Tied) Nodes() iter.Seq[int] {
 	}
 }
 
-// InOrder yields the machines of candidates that Top returned, best first: by Raw, then by
-// Spare.
+// InOrder yields the machines of candidates that Top returned, best first: by Raw, then by Spare.
 func (x *Index) InOrder(cs []Candidate) iter.Seq[*Tied] {
 	return func(yield func(*Tied) bool) {
 		for len(cs) > 0 {
@@ -203,8 +201,8 @@ func (x *Index) InOrder(cs []Candidate) iter.Seq[*Tied] {
 	}
 }
 
-// bySpare yields the machines of candidates of equal Raw. Almost always those with the least
-// Spare are enough, so it looks for the next ones only when somebody asks for them.
+// bySpare yields the machines of candidates of equal Raw. Almost always those with the least Spare are
+// enough, so it finds the next ones only when they are requested.
 func (x *Index) bySpare(cs []Candidate, yield func(*Tied) bool) bool {
 	for spare, ok := x.least(cs, -1); ok; spare, ok = x.least(cs, int64(spare)) {
 		if !yield(&Tied{Raw: cs[0].Raw, Spare: spare, groups: x.tied}) {

@@ -119,8 +119,8 @@ func (s *site) change(r *rand.Rand, kinds []*nvtopo.Tables, nodes int) {
 	}
 }
 
-// TestBrokenLeafFirst: the machine in a broken leaf is taken among equal ones. It compares every
-// choice, and the order of all equal machines, with a search that counts machines anew.
+// TestBrokenLeafFirst: the machine in a broken leaf is taken among equal ones. It compares every choice,
+// and the order of all equal machines, with a search that recounts the machines.
 func TestBrokenLeafFirst(t *testing.T) {
 	const nodes = 40
 	kinds := tables(t, "dgx-h100", "a100-pcie-4-bridged")
@@ -152,8 +152,8 @@ func TestBrokenLeafFirst(t *testing.T) {
 	}
 }
 
-// checkOrder checks that InOrder yields every machine between which the score decides once, best
-// first, and returns 1 if Spare told some of them apart.
+// checkOrder checks that InOrder yields once every machine between which the score decides, best first,
+// and returns 1 if Spare distinguished some of them.
 func (s *site) checkOrder(t *testing.T, d *Demand, w *Order) (decided int) {
 	t.Helper()
 	cs, _ := s.index.Top(s.index.Candidates(d, nil), d, w, 101)
@@ -186,8 +186,8 @@ func (s *site) checkOrder(t *testing.T, d *Demand, w *Order) (decided int) {
 	return decided
 }
 
-// TestSpareRange: machines beyond the range of spare are not told apart. It has more in one leaf
-// than Spare counts.
+// TestSpareRange: machines beyond the range of Spare are treated as equal. It has more in one leaf than
+// Spare can hold.
 func TestSpareRange(t *testing.T) {
 	tb := tables(t, "a100-pcie-4-bridged")[0]
 	x := NewIndex()

@@ -15,7 +15,7 @@ func (s Sizes) Has(n int) bool { return n > 0 && s>>(n-1)&1 == 1 }
 
 func (s *Sizes) add(n int) { *s |= 1 << (n - 1) }
 
-// largestBelow is the largest number of the set below n; 0 if there is none.
+// largestBelow returns the largest number of the set below n; 0 if there is none.
 func (s Sizes) largestBelow(n int) int { return bits.Len64(uint64(s) & (1<<(n-1) - 1)) }
 
 // Reserved are machines that are left to larger pods, by the two sizes of a machine.
@@ -26,14 +26,14 @@ func (r *Reserved) Has(o *Offer) bool { return r.of([2]int{o.GPUs, o.Together}) 
 
 func (r *Reserved) of(size [2]int) bool { return r.GPUs.Has(size[0]) || r.Together.Has(size[1]) }
 
-// work is what runs on a machine, as far as reserves ask.
+// work is the load of a machine as far as reserves depend on it.
 type work struct {
-	size  [2]int // GPUs of the machine, and how many of them work together
+	size  [2]int // GPUs of the machine, and how many of them have fast links to each other
 	least int    // GPUs of its smallest pod; 0 without one
 	pods  []int  // GPUs of each
 }
 
-// supply counts the GPUs of machines, by one of their sizes and the GPUs of their smallest pod.
+// supply is the GPUs of machines, by one of their sizes and the GPUs of their smallest pod.
 type supply map[[2]int]int
 
 func (s supply) add(size, least, gpus int) {
@@ -43,7 +43,7 @@ func (s supply) add(size, least, gpus int) {
 	}
 }
 
-// Run says which pods run on a machine: how many GPUs each has. The machine has been Put.
+// Run sets the pods that run on a machine, by the GPUs of each. The machine must have been Put.
 func (x *Index) Run(node int, pods []int) {
 	m := &x.where[node].group.bucket.Machine
 	whole := m.Healthy &^ m.Degraded
@@ -61,7 +61,7 @@ func (x *Index) Run(node int, pods []int) {
 	x.countRunning(r, 1)
 }
 
-// unrun takes what runs on a machine out of the sums.
+// unrun removes the load of a machine from the sums.
 func (x *Index) unrun(node int) {
 	x.runs = append(x.runs, make([]work, max(0, node+1-len(x.runs)))...)
 	if r := &x.runs[node]; r.size[0] > 0 {
@@ -70,7 +70,7 @@ func (x *Index) unrun(node int) {
 	}
 }
 
-// countRunning counts what runs on a machine in or out.
+// countRunning adds or removes the load of a machine in the sums.
 func (x *Index) countRunning(r *work, by int) {
 	t := traffic{machines: by}
 	free := r.size[0]
@@ -92,22 +92,22 @@ func (x *Index) countRunning(r *work, by int) {
 	}
 }
 
-// traffic sums up machines of the same two sizes: their GPUs that no pod has, the pods of several GPUs
-// on them, and what these have.
+// traffic is the sums over machines of the same two sizes: their unused GPUs, the pods of several GPUs on
+// them, and the GPUs of these pods.
 type traffic struct{ machines, free, pods, held int }
 
 func (t traffic) plus(o traffic) traffic {
 	return traffic{t.machines + o.machines, t.free + o.free, t.pods + o.pods, t.held + o.held}
 }
 
-// tight reports whether fewer GPUs are free than the root of the pods of several GPUs, times what these
-// have on average: so much their number goes up and down.
+// tight reports whether fewer GPUs are free than the root of the number of pods of several GPUs, times
+// their mean size: that number fluctuates by as much.
 func (t *traffic) tight() bool { return t.free*t.free*t.pods < t.held*t.held }
 
-// Reserved are the machines that are left to larger pods than one of so many GPUs. Machines are if the
-// next smaller ones would do for the pod, and those that come of the pods too large for these would not
-// find enough whole machines if smaller pods broke into more. For a single GPU none is while the other
-// machines are tight for pods of several GPUs, which would be driven from there.
+// Reserved returns the machines that are left to pods larger than one of the given GPUs. Machines are
+// reserved if the next smaller ones would suffice for the pod, and future pods too large for those would
+// not find enough whole machines if smaller pods broke into more. For a single GPU none is reserved while
+// the other machines are tight for pods of several GPUs, which would be driven from there.
 func (x *Index) Reserved(gpus int, headroom float64) Reserved {
 	out := Reserved{GPUs: x.scarce(0, gpus, headroom), Together: x.scarce(1, gpus, headroom)}
 	if out.GPUs|out.Together == 0 || gpus == 1 && x.othersTight(&out) {
@@ -126,8 +126,7 @@ func (x *Index) othersTight(r *Reserved) bool {
 	return sum.tight()
 }
 
-// scarce is which values of a size machines have that are scarce for larger pods than one of so many
-// GPUs.
+// scarce returns the values of a size that are scarce for pods larger than one of the given GPUs.
 func (x *Index) scarce(which, gpus int, headroom float64) (out Sizes) {
 	if headroom <= 0 {
 		return 0
@@ -152,7 +151,7 @@ func (x *Index) scarce(which, gpus int, headroom float64) (out Sizes) {
 				unbroken += n
 			}
 		}
-		// The pods fill held / size machines, and their number goes up and down by about its root.
+		// The pods fill held / size machines, and their number fluctuates by about its root.
 		if float64(unbroken-held) < headroom*math.Sqrt(float64(held*size)) {
 			out.add(size)
 		}
@@ -160,12 +159,12 @@ func (x *Index) scarce(which, gpus int, headroom float64) (out Sizes) {
 	return out
 }
 
-// terms are those of a demand now.
+// terms returns the current terms of a demand.
 func (x *Index) terms(d *Demand, o *Order) Terms {
 	return TermsOf(d, o, x.Reserved(d.GPUs, o.Headroom))
 }
 
-// TermsOf are the terms of a demand where some machines are reserved.
+// TermsOf returns the terms of a demand where some machines are reserved.
 func TermsOf(d *Demand, o *Order, reserved Reserved) Terms {
 	t := Terms{GPUs: d.GPUs, Bytes: d.Bytes, Tolerance: o.Tolerance, Singles: o.Singles, Reserved: reserved}
 	if t.Bytes == 0 {

@@ -8,8 +8,8 @@ import "fmt"
 // preference and cost; all other nodes have 0.
 const LeastBest = 80
 
-// CheckWeight refuses a weight of TopologyAware with which the other scorers of a profile, whose weights
-// are others in all, could outvote the best links.
+// CheckWeight returns an error for a weight of TopologyAware with which the other scorers of a profile,
+// whose weights sum up to others, could outvote the best links.
 func CheckWeight(own, others int64) error {
 	if own*LeastBest > others*100 {
 		return nil

@@ -13,7 +13,7 @@ import (
 
 func noSet() error { return &Error{Call: "nvmlEventSetCreate", Text: "Unknown Error"} }
 
-// tells waits until a reading says exactly this of events.
+// tells waits until a reading reports exactly these problems about events.
 func (w *watch) tells(t *testing.T, when string, want ...string) {
 	t.Helper()
 	var got []string
@@ -28,7 +28,7 @@ func (w *watch) tells(t *testing.T, when string, want ...string) {
 	})
 }
 
-// TestMissingEventsNotice: a reading tells that no events come.
+// TestMissingEventsNotice: a reading reports that no events are received.
 func TestMissingEventsNotice(t *testing.T) {
 	tests := map[string]struct {
 		err  error
@@ -73,7 +73,7 @@ func TestLateDriver(t *testing.T) {
 	w.lib.quiet(t)
 }
 
-// TestBrokenSetNotice: a set that breaks is told of until it is made anew.
+// TestBrokenSetNotice: a broken set is reported until it is replaced.
 func TestBrokenSetNotice(t *testing.T) {
 	w := watchOf(t, 2, func(*fakeLib) {})
 	w.read(t)
@@ -87,7 +87,7 @@ func TestBrokenSetNotice(t *testing.T) {
 	w.lib.quiet(t)
 }
 
-// TestUnwatchableGPUNotice: a GPU that cannot be added to the watch is told of.
+// TestUnwatchableGPUNotice: a GPU that cannot be added to the watch is reported.
 func TestUnwatchableGPUNotice(t *testing.T) {
 	w := watchOf(t, 3, func(l *fakeLib) { l.gpus[2].openErr = lost("nvmlDeviceGetHandleByIndex") })
 	w.watches(t, "at first", "GPU-00", "GPU-01")

@@ -28,7 +28,7 @@ func (b *build) note(gpu, format string, args ...any) {
 	b.problems = append(b.problems, Problem{GPU: gpu, Text: fmt.Sprintf(format, args...)})
 }
 
-// noteReadings makes problems of what was read, when all devices are.
+// noteReadings reports the problems of the readings, once all devices are read.
 func (b *build) noteReadings() {
 	for i, r := range b.devs {
 		for _, n := range r.notes {
@@ -41,8 +41,8 @@ func (b *build) noteReadings() {
 	}
 }
 
-// addUnreadable keeps the place of a device that could not even say its UUID,
-// if an earlier reading knows who sits there.
+// addUnreadable keeps the place of a device whose UUID could not be read, if it is known from an earlier
+// reading.
 func (b *build) addUnreadable(index int, uuid string, err error) {
 	if uuid == "" {
 		b.note(fmt.Sprintf("GPU %d", index), "left out, its UUID is not known: %s", reason(err))
@@ -55,12 +55,12 @@ func (b *build) addUnreadable(index int, uuid string, err error) {
 // errGone is the fault of a GPU the driver no longer lists.
 var errGone = &Error{Call: "nvmlDeviceGetCount", Kind: KindLost, Text: "the driver no longer lists it"}
 
-// keepMissing adds a tombstone for each GPU of the last graph the driver no
-// longer lists: pods may still hold it, and indices after it have shifted, so it
-// keeps its number only if that is free. expired says of which it has been so for long. One whose slot
-// another GPU has now is known to be out of the machine, and gets none.
+// keepMissing adds a tombstone for each GPU of the last graph that the driver no longer lists: pods may
+// still hold it, and indices after it have shifted, so it keeps its number only if that is free. expired
+// reports that a GPU has been missing for too long to be kept. A GPU whose slot holds another GPU now is
+// known to be out of the machine, and gets none.
 func (b *build) keepMissing(expired func(uuid string) bool) {
-	// A place whose UUID turned up elsewhere was a guess that proved wrong.
+	// A place whose UUID was read elsewhere was a wrong guess.
 	b.devs = slices.DeleteFunc(b.devs, func(r *reading) bool {
 		return r.handle == nil && slices.ContainsFunc(b.devs, func(o *reading) bool { return o.handle != nil && o.uuid == r.uuid })
 	})
@@ -85,7 +85,7 @@ func (b *build) keepMissing(expired func(uuid string) bool) {
 	slices.SortStableFunc(b.devs, func(x, y *reading) int { return x.index - y.index })
 }
 
-// inPlaceOf returns the device that is read at the PCI address of a GPU of the last graph, nil if none is.
+// inPlaceOf returns the device read at the PCI address of a GPU of the last graph, nil if there is none.
 func (b *build) inPlaceOf(old *nvtopo.GPU) *reading {
 	addr, err := parsePCIAddr(old.PCIBusID)
 	if err != nil || addr.hidden() {
@@ -126,7 +126,7 @@ func (b *build) markXids(book *xidBook, now time.Time, hold time.Duration) {
 	}
 }
 
-// graph turns the readings into the graph.
+// graph builds the graph from the readings.
 func (b *build) graph() (*nvtopo.Graph, error) {
 	if len(b.devs) > nvtopo.MaxGPUs {
 		return nil, fmt.Errorf("%d GPUs, at most %d are supported", len(b.devs), nvtopo.MaxGPUs)
@@ -137,7 +137,7 @@ func (b *build) graph() (*nvtopo.Graph, error) {
 		_, old := b.previous(r.uuid)
 		places[i] = b.place(r, old)
 	}
-	b.findEnds() // of links, by the addresses that are known now
+	b.findEnds() // ends of links, by the addresses known now
 	for i := range b.devs {
 		gpus[i] = b.gpu(i, &places[i])
 	}
@@ -153,7 +153,7 @@ func (b *build) graph() (*nvtopo.Graph, error) {
 	return g, nil
 }
 
-// previous is the position and record of a UUID in the last graph, -1 if none.
+// previous returns the position and record of a UUID in the last graph, -1 if it has none.
 func (b *build) previous(uuid string) (int, nvtopo.GPU) {
 	if b.last == nil {
 		return -1, nvtopo.GPU{}
@@ -165,8 +165,8 @@ func (b *build) previous(uuid string) (int, nvtopo.GPU) {
 	return i, b.last.GPUs[i]
 }
 
-// gpu makes the record of the i-th device. What a failing device could not say is
-// taken from the last graph, so that a fault changes health and nothing else.
+// gpu returns the record of the i-th device. Values that a failing device did not return are taken from
+// the last graph, so that a fault changes health and nothing else.
 func (b *build) gpu(i int, place *pciPlace) nvtopo.GPU {
 	r, xid := b.devs[i], b.xids[b.devs[i].uuid]
 	_, old := b.previous(r.uuid)
@@ -189,7 +189,7 @@ func (b *build) gpu(i int, place *pciPlace) nvtopo.GPU {
 	return g
 }
 
-// locate says where a GPU is: its NUMA node, CPUs and address.
+// locate sets a GPU's NUMA node, CPUs and address.
 func (b *build) locate(g *nvtopo.GPU, r *reading, place *pciPlace, old *nvtopo.GPU) {
 	switch {
 	case len(place.path) == 0 && r.failed != nil && old.UUID != "":
@@ -211,7 +211,7 @@ func (b *build) locate(g *nvtopo.GPU, r *reading, place *pciPlace, old *nvtopo.G
 	}
 }
 
-// place finds the device in sysfs, by the address it had if it no longer says.
+// place finds the device in sysfs, by its last known address if it no longer returns one.
 func (b *build) place(r *reading, old nvtopo.GPU) pciPlace {
 	if r.addr == (pciAddr{}) {
 		if a, err := parsePCIAddr(old.PCIBusID); err == nil {
@@ -228,8 +228,8 @@ func (b *build) place(r *reading, old nvtopo.GPU) pciPlace {
 	return p
 }
 
-// cpusOf is the device's own affinity, or that of its NUMA node. Without a
-// node the kernel's list names every CPU and says nothing.
+// cpusOf returns the device's own affinity, or that of its NUMA node. Without a node the kernel's list
+// has every CPU and carries no information.
 func (b *build) cpusOf(p pciPlace, node int) nvtopo.CPUSet {
 	if node == nvtopo.UnknownNUMA {
 		return nil
@@ -244,7 +244,7 @@ func (b *build) cpusOf(p pciPlace, node int) nvtopo.CPUSet {
 	return b.nodes[i].CPUs
 }
 
-// addresses are those of the devices.
+// addresses returns the PCI addresses of the devices.
 func (b *build) addresses() map[pciAddr]bool {
 	addrs := make(map[pciAddr]bool, len(b.devs))
 	for _, r := range b.devs {
@@ -253,7 +253,7 @@ func (b *build) addresses() map[pciAddr]bool {
 	return addrs
 }
 
-// findEnds sums up each device's side of its links.
+// findEnds computes each device's side of its links.
 func (b *build) findEnds() {
 	addrs := b.addresses()
 	b.ends = make([]end, len(b.devs))
@@ -268,7 +268,7 @@ func (b *build) findEnds() {
 	}
 }
 
-// links makes the link of every pair.
+// links returns the link of every pair.
 func (b *build) links(gpus []nvtopo.GPU, places []pciPlace) map[[2]int]nvtopo.Link {
 	links := make(map[[2]int]nvtopo.Link, len(gpus)*(len(gpus)-1)/2)
 	for j := range gpus {
@@ -279,8 +279,7 @@ func (b *build) links(gpus []nvtopo.GPU, places []pciPlace) map[[2]int]nvtopo.Li
 	return links
 }
 
-// link makes the link of one pair. A pair with a failed device keeps the link
-// it had.
+// link returns the link of one pair. A pair with a failed device keeps its last link.
 func (b *build) link(i, j int, gpus []nvtopo.GPU, places []pciPlace) nvtopo.Link {
 	p, asked := b.pairs[[2]int{i, j}]
 	if !asked || p.failed != nil {
@@ -303,7 +302,7 @@ func (b *build) link(i, j int, gpus []nvtopo.GPU, places []pciPlace) nvtopo.Link
 		}
 	}
 	if lvl == nvtopo.PCIeUnknown {
-		lvl = nvtopo.PCIeSYS // a class is needed, and the worst promises nothing
+		lvl = nvtopo.PCIeSYS // a class is required, and the worst promises nothing
 		if b.devs[i].failed == nil && b.devs[j].failed == nil {
 			b.note(gpus[i].UUID, "PCIe path to %s is not known, SYS assumed", gpus[j].UUID)
 		}
@@ -311,8 +310,8 @@ func (b *build) link(i, j int, gpus []nvtopo.GPU, places []pciPlace) nvtopo.Link
 	return nvtopo.NewLink(nvtopo.Class{Kind: nvtopo.KindPCIe, PCIe: lvl}, lvl, gen, 0, false)
 }
 
-// pairGen is the slower of two devices' PCIe generations, each by the driver's
-// word or else sysfs's; 0 when either is unknown.
+// pairGen returns the slower of two devices' PCIe generations, each from the driver or else from sysfs; 0
+// when either is unknown.
 func pairGen(a, aSys, b, bSys nvtopo.PCIeGen) nvtopo.PCIeGen {
 	if a == 0 {
 		a = aSys
@@ -323,7 +322,7 @@ func pairGen(a, aSys, b, bSys nvtopo.PCIeGen) nvtopo.PCIeGen {
 	return min(a, b)
 }
 
-// nics places the RDMA adapters in relation to each GPU.
+// nics lists the RDMA adapters with their PCIe level to each GPU.
 func (b *build) nics(gpus []pciPlace) ([]nvtopo.NIC, error) {
 	names, places, err := b.sys.nics()
 	if err != nil {

@@ -7,10 +7,9 @@ import (
 	"sync"
 )
 
-// debts are references on the library and event sets that could not be given back:
-// while an abandoned call is still inside the library, both could be freed under it.
-// They are given back when whoever next gives something back finds no such call, which
-// is the end of the next reading at the latest.
+// debts are references on the library and event sets that could not be given back: while an abandoned
+// call is still inside the library, both could be freed under it. They are given back by the next release
+// or discard that finds no such call, which is the end of the next reading at the latest.
 type debts struct {
 	mu   sync.Mutex // held while giving back, so that nothing is given back twice
 	refs int        // guarded by mu
@@ -27,8 +26,8 @@ func (d *Discoverer) release(ctx context.Context) {
 	d.settle(ctx)
 }
 
-// discard gives back an event set and the reference it was made under. An idle set is
-// freed at once, whatever other calls are stuck: none of them is in it.
+// discard gives back an event set and the reference it was made under. An idle set is freed at once even
+// if other calls are stuck: none of them is in it.
 func (d *Discoverer) discard(ctx context.Context, set EventSet, idle bool) {
 	d.debts.mu.Lock()
 	defer d.debts.mu.Unlock()
@@ -41,7 +40,7 @@ func (d *Discoverer) discard(ctx context.Context, set EventSet, idle bool) {
 	d.settle(ctx)
 }
 
-// settle gives back what it can; the caller holds the lock.
+// settle gives back all debts that it can; the caller holds the lock.
 func (d *Discoverer) settle(ctx context.Context) {
 	for len(d.debts.sets) > 0 && !d.dog.stuck() {
 		set := d.debts.sets[0]
@@ -54,7 +53,7 @@ func (d *Discoverer) settle(ctx context.Context) {
 	}
 }
 
-// free may be abandoned like any call; the set is given back then when it ends.
+// free frees a set. It may be abandoned like any call; the set is then given back when the call ends.
 func (d *Discoverer) free(ctx context.Context, set EventSet) {
 	_, _ = guard(context.WithoutCancel(ctx), d.dog, freeSet, func() (struct{}, error) { return struct{}{}, set.Free() })
 }

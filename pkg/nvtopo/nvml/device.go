@@ -9,8 +9,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// maxNVLinks is how many link numbers are asked for: NVML_NVLINK_MAX_LINKS of
-// NVML API 13, the width of Rubin.
+// maxNVLinks is how many link numbers are read: NVML_NVLINK_MAX_LINKS of NVML API 13, the width of Rubin.
 const maxNVLinks = 36
 
 // hopper is the first major compute capability whose switch links need a
@@ -26,8 +25,8 @@ type nvlink struct {
 	hidden bool // the far end has the all-ones address
 }
 
-// reading is what one sequence of calls learned of one device. It is handed
-// over as a whole, because the sequence may outlive its caller.
+// reading is the result of one sequence of calls for one device. It is handed over as a whole, because
+// the sequence may outlive its caller.
 type reading struct {
 	index    int
 	handle   Device // nil when the device could not be opened
@@ -37,7 +36,7 @@ type reading struct {
 	memory   int64
 	mig      bool
 	slices   []nvtopo.Slice
-	uncut    bool // slices are not known
+	uncut    bool // the MIG devices are not known
 	major    int
 	gen      nvtopo.PCIeGen
 	links    []nvlink
@@ -49,12 +48,12 @@ type reading struct {
 	recovers bool     // recovery is known
 	silent   bool     // the driver does not have recovery actions
 	failed   error    // why the device cannot be used; nil when it can
-	unsure   error    // why it is not known that nothing keeps the device from pods
-	unsplit  bool     // mig is not known, which is one reason
-	notes    []string // what could not be read
+	unsure   error    // why it is not known that the device has no fault
+	unsplit  bool     // the MIG mode is not known, which is one reason
+	notes    []string // parts that could not be read
 }
 
-// label names the device in a problem.
+// label returns the device's name in a problem.
 func (r *reading) label() string {
 	if r.uuid != "" {
 		return r.uuid
@@ -62,8 +61,8 @@ func (r *reading) label() string {
 	return fmt.Sprintf("GPU %d", r.index)
 }
 
-// readDevice asks one device everything that concerns it alone. Its only error
-// is one that leaves the device without a name; anything less is in the reading.
+// readDevice reads everything that concerns one device alone. It returns an error only if the device has
+// no name; lesser failures are in the reading.
 func readDevice(lib Library, index int) (*reading, error) {
 	dev, err := lib.Device(index)
 	if err != nil {
@@ -101,7 +100,7 @@ func readDevice(lib Library, index int) (*reading, error) {
 	r.major, err = dev.ComputeMajor()
 	note("compute capability", err)
 	if doubt(err) != nil {
-		r.major = hopper // so that the fabric is judged; before Hopper its state is that none is needed
+		r.major = hopper // so that the fabric is judged; before Hopper its state is not supported
 	}
 	gen, err := dev.MaxPCIeGen()
 	note("PCIe generation", err)
@@ -124,9 +123,9 @@ func readDevice(lib Library, index int) (*reading, error) {
 	return r, nil
 }
 
-// doubt keeps of an error that the question stays open: the value beside it, which
-// is that of a device without a fault, is no answer then. That the exporter may not ask
-// is no doubt about the device: it would never end, and is a problem for people.
+// doubt returns an error that leaves a value unknown: the value returned with it, that of a device
+// without a fault, must not be used then. A missing permission of the exporter is no doubt about the
+// device: it would never end, and is reported as a problem for the operator.
 func doubt(err error) error {
 	if kind := KindOf(err); err == nil || absent(err) || kind == KindLost || kind == KindNoPermission {
 		return nil
@@ -134,9 +133,9 @@ func doubt(err error) error {
 	return err
 }
 
-// readLinks lists the active links. Link numbers may have gaps, and drivers
-// disagree on how they say "no such link", so only an invalid argument ends the
-// loop early. One unreadable link counts as down; a lost device ends it.
+// readLinks lists the active links. Link numbers may have gaps, and drivers differ in their error for a
+// missing link, so only an invalid argument ends the loop early. An unreadable link is treated as down; a
+// lost device ends the loop.
 func (r *reading) readLinks() error {
 	for l := range maxNVLinks {
 		up, err := r.handle.NVLinkActive(l)
@@ -164,8 +163,8 @@ func (r *reading) readLinks() error {
 	return nil
 }
 
-// readLink describes the far end of an active link. Not knowing it is no error:
-// the pair's peer status decides then.
+// readLink describes the far end of an active link. An unknown far end is no error: the pair's peer
+// status decides then.
 func readLink(dev Device, l int) (nvlink, error) {
 	link := nvlink{number: l}
 	kind, err := dev.NVLinkRemoteType(l)

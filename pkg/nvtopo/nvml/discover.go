@@ -22,15 +22,15 @@ type Options struct {
 	Timeout time.Duration
 	// Clock is the real one by default.
 	Clock clock.Clock
-	// Previous is the graph of an earlier run on this boot: GPUs it has and the
-	// driver no longer lists are kept as unhealthy.
+	// Previous is the graph of an earlier run on this boot: its GPUs that the driver no longer lists are
+	// kept as unhealthy.
 	Previous *nvtopo.Graph
-	// XidHold is for how long at least an Xid keeps a GPU unhealthy; 5 min by default.
+	// XidHold is the least time that an Xid keeps a GPU unhealthy; 5 min by default.
 	XidHold time.Duration
-	// IgnoreXids are Xids to take for faults of the application, besides those that are.
+	// IgnoreXids are Xids to treat as faults of the application, besides the built-in ones.
 	IgnoreXids []uint64
-	// KeepLost is how long a GPU stays in the graph, lost, that the driver no longer
-	// lists; a day by default.
+	// KeepLost is how long a GPU that the driver no longer lists stays in the graph as lost; a day by
+	// default.
 	KeepLost time.Duration
 }
 
@@ -50,14 +50,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Discover reads the graph of this machine once. The problems say what the
-// graph had to do without; the error is for a node of which nothing can be said.
+// Discover reads the graph of this machine once. The problems list the parts that the graph lacks; the
+// error is for a node of which nothing could be read.
 func Discover(ctx context.Context, lib Library, sysfsRoot string, opts Options) (*nvtopo.Graph, []Problem, error) {
 	return New(lib, sysfsRoot, opts).Graph(ctx)
 }
 
-// Discoverer reads the graph of this machine again and again and remembers what
-// a single reading cannot know: GPUs that were there before, and Xids.
+// Discoverer reads the graph of this machine repeatedly and remembers facts that a single reading cannot
+// know: GPUs that were present before, and Xids.
 type Discoverer struct {
 	lib  Library
 	sys  sysfs
@@ -67,16 +67,16 @@ type Discoverer struct {
 	mu   sync.Mutex           // held for a whole reading
 	last *nvtopo.Graph        // the latest good graph; guarded by mu
 	seat map[int]string       // driver's index -> UUID at the latest reading; guarded by mu
-	gone map[string]time.Time // UUID -> since when the driver does not list it; guarded by mu
+	gone map[string]time.Time // UUID -> time since which the driver does not list it; guarded by mu
 	ups  map[string]linkSet   // UUID -> NVLinks that were up at some reading; guarded by mu
 
 	xids  xidBook
 	debts debts
 
 	readable  atomic.Pointer[[]string]         // UUIDs at the latest reading; the watch follows it
-	unwatched atomic.Pointer[map[string]error] // UUID -> why no events of it come; readings tell
-	blind     atomic.Pointer[error]            // why no events come at all, nil when they do; readings tell
-	arrived   chan struct{}                    // a token arrives with a GPU that the reading before did not have
+	unwatched atomic.Pointer[map[string]error] // UUID -> why its events are not received; reported by readings
+	blind     atomic.Pointer[error]            // why no events are received at all, nil when they are; reported by readings
+	arrived   chan struct{}                    // receives a token when a reading has a GPU that the one before did not have
 }
 
 // New returns a Discoverer of the machine whose sysfs is mounted at sysfsRoot.
@@ -90,8 +90,8 @@ func New(lib Library, sysfsRoot string, opts Options) *Discoverer {
 	return d
 }
 
-// Remember sets the graph against which missing GPUs are noticed, unless one
-// has been read since the Discoverer was made.
+// Remember sets the graph against which missing GPUs are detected, unless one has been read since the
+// Discoverer was made.
 func (d *Discoverer) Remember(g *nvtopo.Graph) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,8 +136,8 @@ func (d *Discoverer) Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error
 	return g, b.problems, nil
 }
 
-// missing returns whether a GPU of the last graph has been missing for too long to be
-// kept. The clock of one that is back starts anew when it goes again.
+// missing returns a function that reports whether a GPU of the last graph has been missing for too long
+// to be kept. The time restarts when a GPU that came back goes missing again.
 func (d *Discoverer) missing(b *build) func(uuid string) bool {
 	for _, r := range b.devs {
 		delete(d.gone, r.uuid)
@@ -157,7 +157,7 @@ func (d *Discoverer) missing(b *build) func(uuid string) bool {
 	}
 }
 
-// readSequence is the watchdog's sequence of reading a device.
+// readSequence returns the name of the watchdog's sequence of reading a device.
 func readSequence(index int) string { return fmt.Sprintf("GPU %d", index) }
 
 // readAll reads each device under a watchdog of its own.
@@ -187,7 +187,7 @@ func (d *Discoverer) readAll(ctx context.Context, b *build) error {
 	return nil
 }
 
-// readAllPairs asks about each pair once, row by row.
+// readAllPairs reads each pair once, row by row.
 func (d *Discoverer) readAllPairs(ctx context.Context, b *build) error {
 	b.pairs = map[[2]int]pairReading{}
 	for i, r := range b.devs {
@@ -219,7 +219,7 @@ func (d *Discoverer) readAllPairs(ctx context.Context, b *build) error {
 	return nil
 }
 
-// askable reports whether the device can be asked about pairs.
+// askable reports whether calls about pairs can be made on the device.
 func (r *reading) askable() bool { return r.handle != nil && r.failed == nil }
 
 // IsNoDriver reports whether err means that the machine has no NVIDIA driver,
@@ -229,8 +229,8 @@ func IsNoDriver(err error) bool {
 	return errors.As(err, &e) && e.Kind == KindNoDriver
 }
 
-// IsMismatch reports whether err means that the process has loaded the library of
-// another driver than the kernel has, and must be started anew.
+// IsMismatch reports whether err means that the process has loaded the library of a driver other than the
+// kernel's, and must be restarted.
 func IsMismatch(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Kind == KindMismatch

@@ -320,7 +320,8 @@ func TestKnownMachineLinks(t *testing.T) {
 	}
 }
 
-// A switch's address tells it from a hidden GPU when the driver has no remote type.
+// TestSwitchPCIClass: the PCI class distinguishes a switch from a hidden GPU when the driver has no
+// remote type.
 func TestSwitchPCIClass(t *testing.T) {
 	for vendor, want := range map[string]string{"0x10de": "NV12", "0x1014": "NODE"} {
 		t.Run(vendor, func(t *testing.T) {
@@ -466,7 +467,7 @@ func TestNICLevels(t *testing.T) {
 	}
 }
 
-// TestSysfsPCIeLevel: the PCIe level is taken from sysfs when the driver does not say.
+// TestSysfsPCIeLevel: the PCIe level is taken from sysfs when the driver reports none.
 func TestSysfsPCIeLevel(t *testing.T) {
 	lib := machine(2, "NVIDIA L40S", 8, 4, func(int, int) Ancestor { return 0 })
 	for _, g := range lib.gpus {

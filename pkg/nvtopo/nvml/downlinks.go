@@ -13,7 +13,7 @@ type linkSet uint64
 func (s linkSet) with(link int) linkSet { return s | 1<<link }
 func (s linkSet) count() int            { return bits.OnesCount64(uint64(s)) }
 
-// up are the links that are.
+// up returns the active links.
 func (r *reading) up() linkSet {
 	var s linkSet
 	for _, l := range r.links {
@@ -22,9 +22,9 @@ func (r *reading) up() linkSet {
 	return s
 }
 
-// noteDown makes a problem of links of the i-th device that are down. That the driver
-// calls a link disabled is not enough: it says so too of numbers that the GPU does not
-// have, of links that the board leaves open, and of all where no bridge is plugged in.
+// noteDown reports a problem for links of the i-th device that are down. A link that the driver calls
+// disabled is not enough evidence: so are numbers that the GPU does not have, links that the board leaves
+// open, and all links where no bridge is plugged in.
 func (b *build) noteDown(i int) {
 	r := b.devs[i]
 	if r.failed != nil {
@@ -35,14 +35,13 @@ func (b *build) noteDown(i int) {
 	}
 }
 
-// expected are the links of the i-th device that should be up: those that were, those
-// that are on others of its kind, and where none is up on any of them, all if the
-// board must have them wired.
+// expected returns the links of the i-th device that should be up: those that were up before, those that
+// are up on others of its kind and, if none is up on any of them, all if the board must have them wired.
 func (b *build) expected(i int) linkSet {
 	r := b.devs[i]
 	want := b.wereUp[r.uuid]
 	for j, o := range b.devs {
-		// A bridged pair says nothing about a GPU beside it.
+		// A bridged pair is no evidence about a GPU beside it.
 		if j != i && o.name == r.name && (len(r.links) > 0 || b.couldReach(o, r)) {
 			want |= o.up()
 		}
@@ -53,14 +52,14 @@ func (b *build) expected(i int) linkSet {
 	return want
 }
 
-// couldReach reports whether a link of o leads to r, to a switch, or one cannot tell where.
+// couldReach reports whether a link of o leads to r, to a switch, or to an unknown far end.
 func (b *build) couldReach(o, r *reading) bool {
 	c := countLinks(o.links, b.addresses(), b.sys.isNVSwitch)
 	return c.through > 0 || c.unknown > 0 || c.direct[r.addr] > 0
 }
 
-// wired reports whether the GPU sits on a board whose NVLinks need no bridge: all with
-// SXM in their name, and from Hopper on those that know of an NVSwitch fabric.
+// wired reports whether the GPU is on a board whose NVLinks need no bridge: all with SXM in their name,
+// and from Hopper on those with support for an NVSwitch fabric.
 func (r *reading) wired() bool {
 	return strings.Contains(r.name, "SXM") || r.major >= hopper && r.fabric.State != FabricNotSupported
 }

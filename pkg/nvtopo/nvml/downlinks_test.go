@@ -124,7 +124,7 @@ func TestNonexistentLinks(t *testing.T) {
 	}
 }
 
-// TestMissingLink: a link that was up is missed whoever else has it.
+// TestMissingLink: a link that was up is reported missing even if no other GPU has it.
 func TestMissingLink(t *testing.T) {
 	lib := machine(2, "NVIDIA A100 80GB PCIe", 8, 4, func(int, int) Ancestor { return AncestorSystem })
 	lib.directLinks([][]int{{0, 4}, {4, 0}})

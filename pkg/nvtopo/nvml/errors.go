@@ -7,12 +7,12 @@ import (
 	"fmt"
 )
 
-// ErrorKind sorts driver errors by what discovery does about them.
+// ErrorKind classifies driver errors by how discovery handles them.
 type ErrorKind int
 
 // The kinds of error.
 const (
-	// KindOther is everything that has no kind of its own; it is worth a retry.
+	// KindOther is every error without a kind of its own; it is worth a retry.
 	KindOther ErrorKind = iota
 	// KindNotSupported means this device or driver does not have the feature.
 	KindNotSupported
@@ -26,10 +26,10 @@ const (
 	KindUnavailable
 	// KindTimeout means nothing happened, or the watchdog gave up.
 	KindTimeout
-	// KindNoDriver means the library or the kernel driver is not there.
+	// KindNoDriver means the library or the kernel driver is missing.
 	KindNoDriver
-	// KindMismatch means the library and the kernel driver are of different versions, as
-	// after an update: this process has loaded the wrong one for good.
+	// KindMismatch means the library and the kernel driver are of different versions, as after an update:
+	// the process cannot load the right one without a restart.
 	KindMismatch
 )
 
@@ -53,14 +53,13 @@ func KindOf(err error) ErrorKind {
 	return KindOther
 }
 
-// absent reports whether err says that a feature is missing, not that it failed.
+// absent reports whether err means that a feature is missing, not that it failed.
 func absent(err error) bool {
 	k := KindOf(err)
 	return k == KindNotSupported || k == KindInvalidArgument
 }
 
-// Problem is something the node's owner should know: discovery went on, and
-// says here what it had to do without.
+// Problem is a condition for the node's operator: discovery went on without the part it names.
 type Problem struct {
 	GPU  string // UUID, or "GPU 3" where the UUID is not known; empty for the node
 	Text string

@@ -37,7 +37,7 @@ func watchOf(t *testing.T, n int, arrange func(l *fakeLib)) *watch {
 	return w
 }
 
-// offer sends to whoever waits for events.
+// offer sends a value to the goroutine that waits for events.
 func offer[T any](t *testing.T, to chan<- T, v T) {
 	t.Helper()
 	select {
@@ -99,8 +99,8 @@ func (w *watch) waited(t *testing.T) {
 	testkit.Soon(t, "the watch to go on", func() bool { return count() >= before+2 })
 }
 
-// retried lets the pause pass after which a broken event set is made anew. The timer
-// is told from those of calls by there being no call.
+// retried advances the clock past the pause after which a broken event set is replaced. The timer is
+// known not to be of a call because no call is in progress.
 func retried(t *testing.T, lib *fakeLib, d *Discoverer, clk *clocktesting.FakeClock) {
 	t.Helper()
 	testkit.Soon(t, "a new event set", func() bool {

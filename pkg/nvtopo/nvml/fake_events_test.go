@@ -59,7 +59,7 @@ func (e *fakeEvents) Wait(time.Duration) (RawEvent, error) {
 	e.l.waits++
 	e.broken = e.broken || err != nil && KindOf(err) != KindTimeout
 	if err == nil && ev.UUID != "" && !e.gpus[ev.UUID] {
-		err = &Error{Call: "nvmlEventSetWait", Kind: KindTimeout, Text: "Timeout"} // nobody hears of it
+		err = &Error{Call: "nvmlEventSetWait", Kind: KindTimeout, Text: "Timeout"} // the caller has given up
 	}
 	return ev, err
 }

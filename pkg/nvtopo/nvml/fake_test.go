@@ -32,7 +32,7 @@ type fakeLib struct {
 	initHang chan struct{} // when set, Init blocks until it is closed; guarded by mu
 	waitHang chan struct{} // when set, Wait blocks until it is closed; guarded by mu
 	inside   int           // calls that block; guarded by mu
-	misuse   []string      // what would have crashed a real driver; guarded by mu
+	misuse   []string      // calls that would have crashed a real driver; guarded by mu
 }
 
 type fakeLink struct {
@@ -68,7 +68,7 @@ func lost(call string) error {
 	return &Error{Call: call, Kind: KindLost, Text: "GPU is lost"}
 }
 
-// set changes what the driver answers while somebody may be asking.
+// set changes the driver's answers, concurrently with calls.
 func (l *fakeLib) set(change func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +192,7 @@ func (d fakeDevice) NVLinkRemoteType(l int) (RemoteType, error) {
 	return d.g.links[l].kind, d.g.errs["NVLinkRemoteType"]
 }
 
-// allOnes is what drivers print for a far end that is not on the bus.
+// allOnes is the address that drivers print for a far end that is not on the bus.
 const allOnes = "FFFFFFFF:FF:FF.0"
 
 // machine makes n like GPUs, alternating over NUMA halves, in one PCIe relation.

@@ -127,7 +127,7 @@ func TestFaultyGPU(t *testing.T) {
 			if diff := cmp.Diff(tc.wantHealth, health(again)); diff != "" {
 				t.Errorf("health at the next reading (-want,+got):\n%s", diff)
 			}
-			// A restarted exporter that remembers the graph says the same.
+			// A restarted exporter that remembers the graph reports the same.
 			fresh, _ := discover(t, lib, s.root, Options{Previous: again})
 			if diff := cmp.Diff(tc.wantHealth, health(fresh)); diff != "" {
 				t.Errorf("health after a restart (-want,+got):\n%s", diff)
@@ -310,7 +310,7 @@ func TestXidMarks(t *testing.T) {
 	expect("when the driver wants nothing", clear)
 }
 
-// TestBrokenEventSet: a broken event set asks for a reading and is made anew.
+// TestBrokenEventSet: a broken event set causes a reading and is replaced.
 func TestBrokenEventSet(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	lib, d, events := watching(t, clk)

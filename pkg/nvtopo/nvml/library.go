@@ -4,43 +4,41 @@ package nvml
 
 import "time"
 
-// Library is what discovery needs of the driver's management library. Every
-// method may block for as long as the driver does; callers put a watchdog
-// around it. Errors are *Error or wrap one.
+// Library is the part of the driver's management library that discovery needs. Every method may block for
+// as long as the driver does; callers put a watchdog around it. Errors are *Error or wrap one.
 type Library interface {
 	// Init takes a reference on the library; each success needs one Shutdown.
 	Init() error
 	Shutdown() error
-	// DeviceCount counts devices, including those whose handle cannot be had.
+	// DeviceCount returns the number of devices, including those without a handle.
 	DeviceCount() (int, error)
 	Device(index int) (Device, error)
 	NewEventSet() (EventSet, error)
 }
 
-// Device is one GPU. A method of a driver too old to have it answers with an
-// error of kind NotSupported.
+// Device is one GPU. A method that the driver is too old to have returns an error of kind NotSupported.
 type Device interface {
 	UUID() (string, error)
 	Name() (string, error)
-	// BusID is the PCI address in any of the forms drivers print.
+	// BusID returns the PCI address in any of the forms drivers print.
 	BusID() (string, error)
-	// MemoryBytes is the total memory of the device.
+	// MemoryBytes returns the total memory of the device.
 	MemoryBytes() (int64, error)
 	MIGEnabled() (bool, error)
-	// Slices are the MIG devices of a device in MIG mode.
+	// Slices returns the MIG devices of a device in MIG mode.
 	Slices() ([]Slice, error)
-	// ComputeMajor is the major CUDA compute capability: 9 is Hopper.
+	// ComputeMajor returns the major CUDA compute capability: 9 is Hopper.
 	ComputeMajor() (int, error)
-	// MaxPCIeGen is the fastest PCIe generation this device and its slot allow.
+	// MaxPCIeGen returns the fastest PCIe generation that this device and its slot allow.
 	MaxPCIeGen() (int, error)
 
-	// CommonAncestor is the PCIe relation to another device of the same library.
+	// CommonAncestor returns the PCIe relation to another device of the same library.
 	CommonAncestor(other Device) (Ancestor, error)
-	// NVLinkPeer is the driver's word on NVLink access to another device.
+	// NVLinkPeer returns the driver's status of NVLink access to another device.
 	NVLinkPeer(other Device) (PeerStatus, error)
-	// NVLinkActive says whether a link is up.
+	// NVLinkActive reports whether a link is up.
 	NVLinkActive(link int) (bool, error)
-	// NVLinkRemoteBusID is the PCI address at the far end of a link.
+	// NVLinkRemoteBusID returns the PCI address at the far end of a link.
 	NVLinkRemoteBusID(link int) (string, error)
 	NVLinkRemoteType(link int) (RemoteType, error)
 	Fabric() (Fabric, error)
@@ -59,13 +57,13 @@ type EventSet interface {
 	Free() error
 }
 
-// RawEvent is an event as the driver states it.
+// RawEvent is an event as the driver reports it.
 type RawEvent struct {
-	UUID string // empty when the device can no longer say
+	UUID string // empty when the device no longer returns it
 	Xid  uint64 // 0 when the event is not an Xid
 }
 
-// Slice is a MIG device as the driver states it.
+// Slice is a MIG device as the driver reports it.
 type Slice struct {
 	UUID          string
 	GPUSlices     int   // of its GPU instance
@@ -88,7 +86,7 @@ const (
 	AncestorSystem     Ancestor = 50
 )
 
-// PeerStatus is the driver's word on whether two devices reach each other.
+// PeerStatus is the driver's status of the access between two devices.
 type PeerStatus int
 
 // The answers to NVLinkPeer.
@@ -109,7 +107,7 @@ const (
 	RemoteCPU // POWER8 and POWER9
 )
 
-// FabricState is how far the registration of a GPU with its NVSwitch fabric is.
+// FabricState is the progress of a GPU's registration with its NVSwitch fabric.
 type FabricState int
 
 // The registration states.
@@ -146,7 +144,7 @@ type RowRemap struct {
 	Failed  bool // no spare rows are left: the GPU must be replaced
 }
 
-// RecoveryAction is what the driver asks the operator to do.
+// RecoveryAction is the action that the driver requests from the operator.
 type RecoveryAction int
 
 // The recovery actions, with the values of nvmlDeviceGpuRecoveryAction_t.

@@ -8,15 +8,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// pairReading is what the driver says of two devices together.
+// pairReading is the driver's result for two devices together.
 type pairReading struct {
 	ancestor Ancestor
 	related  bool // ancestor is known
 	peer     PeerStatus
-	failed   error // a device was lost while asking
+	failed   error // a device was lost during the calls
 }
 
-// readPairs asks one device about each of the others.
+// readPairs reads the relation of one device to each of the others.
 func readPairs(dev Device, others []Device) ([]pairReading, error) {
 	out := make([]pairReading, len(others))
 	for i, o := range others {
@@ -32,7 +32,7 @@ func readPairs(dev Device, others []Device) ([]pairReading, error) {
 	return out, nil
 }
 
-// pcieLevel translates the driver's ancestor.
+// pcieLevel returns the PCIe level of the driver's ancestor.
 func (p pairReading) pcieLevel() nvtopo.PCIeLevel {
 	if !p.related {
 		return nvtopo.PCIeUnknown
@@ -52,17 +52,17 @@ func (p pairReading) pcieLevel() nvtopo.PCIeLevel {
 	return nvtopo.PCIeUnknown
 }
 
-// linkCount splits a device's active links by what they lead to.
+// linkCount is the number of a device's active links by their far end.
 type linkCount struct {
 	direct  map[pciAddr]int // far end on this bus -> links
 	through int             // links to a switch
-	unknown int             // links to something that could not be told
+	unknown int             // links to an unknown far end
 }
 
-// countLinks classifies active links. The far end's type decides; where the
-// driver does not have that call, the all-ones address means a switch (on
-// Blackwell and in virtual machines nothing else is ever seen), an address of one
-// of the node's GPUs that GPU, and an address of an NVSwitch on the bus a switch.
+// countLinks classifies active links. The far end's type decides; where the driver does not have that
+// call, the all-ones address means a switch (on Blackwell and in virtual machines nothing else is ever
+// seen), an address of one of the node's GPUs that GPU, and an address of an NVSwitch on the bus a
+// switch.
 func countLinks(links []nvlink, gpus map[pciAddr]bool, isSwitch func(pciAddr) bool) linkCount {
 	c := linkCount{direct: map[pciAddr]int{}}
 	for _, l := range links {
@@ -73,9 +73,9 @@ func countLinks(links []nvlink, gpus map[pciAddr]bool, isSwitch func(pciAddr) bo
 		case l.known && gpus[l.remote]:
 			c.direct[l.remote]++
 		case l.kind == RemoteGPU && l.hidden:
-			c.unknown++ // which GPU cannot be told
+			c.unknown++ // it is not known which GPU
 		case l.kind == RemoteGPU:
-			// A GPU that is not ours to see.
+			// A GPU that is not visible to this process.
 		case l.hidden, l.known && isSwitch(l.remote):
 			c.through++
 		default:
@@ -85,7 +85,7 @@ func countLinks(links []nvlink, gpus map[pciAddr]bool, isSwitch func(pciAddr) bo
 	return c
 }
 
-// fabricTrust is how far a device's switch links may be believed.
+// fabricTrust is how far a device's switch links are trusted.
 type fabricTrust int
 
 const (
@@ -94,9 +94,9 @@ const (
 	trusted
 )
 
-// trust judges the fabric registration. Before Hopper switches need none; from
-// Hopper on an active link says nothing until registration is complete, which may
-// take a while after boot and never comes for a GPU outside an active partition.
+// trust judges the fabric registration. Before Hopper switches need none; from Hopper on an active link
+// proves nothing until registration is complete, which may take a while after boot and never happens for
+// a GPU outside an active partition.
 func (r *reading) trust() (fabricTrust, string) {
 	if r.major < hopper || r.fabric.State == FabricNotSupported {
 		return trusted, ""
@@ -125,11 +125,10 @@ type end struct {
 	fabric Fabric
 }
 
-// nvlinks is the number of NVLinks that join two devices, and whether they go
-// through a switch. Direct links count where both ends see each other. Otherwise
-// both ends reach the switches with all their links and the smaller number
-// bounds the pair; no common switch address is asked for, because on a DGX-2 the
-// two baseboards have none.
+// nvlinks returns the number of NVLinks that join two devices, and whether they go through a switch.
+// Direct links are used where both ends see each other. Otherwise both ends reach the switches with all
+// their links and the smaller number bounds the pair; no common switch address is required, because on a
+// DGX-2 the two baseboards have none.
 func nvlinks(a, b end, peer PeerStatus) (n int, switched bool) {
 	ab, ba := a.count.direct[b.addr], b.count.direct[a.addr]
 	if n := min(ab, ba); n > 0 {
@@ -153,7 +152,7 @@ func nvlinks(a, b end, peer PeerStatus) (n int, switched bool) {
 	}
 	x, y := a.count.through, b.count.through
 	if peer == PeerOK {
-		// The driver vouches for the pair, so a far end of unknown kind is the way.
+		// The driver confirms the pair, so a far end of unknown kind is the path.
 		x, y = x+a.count.unknown, y+b.count.unknown
 	}
 	return min(x, y), true

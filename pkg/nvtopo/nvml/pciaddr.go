@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// pciAddr is a PCI address as numbers, the only form that compares: NVML prints
-// an 8-digit upper-case domain, sysfs a 4-digit lower-case one, and domains other
-// than 0 are common (Azure puts each device in a domain of its own).
+// pciAddr is a PCI address as numbers, the only comparable form: NVML prints an 8-digit upper-case
+// domain, sysfs a 4-digit lower-case one, and domains other than 0 are common (Azure puts each device in
+// a domain of its own).
 type pciAddr struct {
 	domain   uint32
 	bus, dev uint8
 	fn       uint8
 }
 
-// hidden reports the all-ones address NVML gives for a far end that is not on
-// this machine's bus: an NVSwitch hidden by the hypervisor, or on Blackwell any.
+// hidden reports whether this is the all-ones address that NVML returns for a far end that is not on this
+// machine's bus: an NVSwitch hidden by the hypervisor, or on Blackwell any.
 func (a pciAddr) hidden() bool { return a.bus == 0xff && a.dev >= 0x1f && a.domain >= 0xffff }
 
 // String returns the address as sysfs names it.
@@ -26,8 +26,7 @@ func (a pciAddr) String() string {
 	return fmt.Sprintf("%04x:%02x:%02x.%x", a.domain, a.bus, a.dev, a.fn)
 }
 
-// parsePCIAddr reads domain:bus:device.function in any case and width; the
-// function may be absent.
+// parsePCIAddr parses domain:bus:device.function in any case and width; the function may be absent.
 func parsePCIAddr(s string) (pciAddr, error) {
 	bad := fmt.Errorf("%q is not a PCI address (domain:bus:device.function)", s)
 	rest, fn, hasFn := strings.Cut(strings.TrimSpace(s), ".")

@@ -13,10 +13,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// pciPlace is where a PCI device sits.
+// pciPlace is the position of a PCI device.
 type pciPlace struct {
 	path []string // host bridge, root port, …, the device itself
-	numa int      // as the kernel says, UnknownNUMA when it does not
+	numa int      // as the kernel reports it, UnknownNUMA when it does not
 	cpus nvtopo.CPUSet
 	gen  nvtopo.PCIeGen
 }
@@ -25,8 +25,8 @@ func (s sysfs) pciDir(a pciAddr) string {
 	return filepath.Join(s.root, "bus/pci/devices", a.String())
 }
 
-// place reads a device's position. Without symbolic links (a partial copy of
-// sysfs) the path holds the device alone and only NUMA locality is known.
+// place reads a device's position. Without symbolic links (a partial copy of sysfs) the path has the
+// device alone and only NUMA locality is known.
 func (s sysfs) place(dir string) (pciPlace, error) {
 	p := pciPlace{numa: nvtopo.UnknownNUMA}
 	real, err := filepath.EvalSymlinks(dir)
@@ -56,14 +56,14 @@ func readTrimmed(dir, name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// pciPath keeps the PCI part of a resolved sysfs path: the host bridge
-// ("pci0000:80") and the addresses below it.
+// pciPath keeps the PCI part of a resolved sysfs path: the host bridge ("pci0000:80") and the addresses
+// below it.
 func pciPath(real string) []string {
 	var path []string
 	for elem := range strings.SplitSeq(filepath.ToSlash(real), "/") {
 		switch {
 		case strings.HasPrefix(elem, "pci") && strings.Contains(elem, ":"):
-			path = []string{elem} // what precedes it (platform devices) does not matter
+			path = []string{elem} // the part before it (platform devices) does not matter
 		case len(path) > 0:
 			if _, err := parsePCIAddr(elem); err == nil {
 				path = append(path, elem)
@@ -73,17 +73,16 @@ func pciPath(real string) []string {
 	return path
 }
 
-// pcieGenOf reads sysfs's "32.0 GT/s PCIe"; 0 when it is none of the known rates.
+// pcieGenOf parses sysfs's "32.0 GT/s PCIe"; 0 for an unknown rate.
 func pcieGenOf(speed string) nvtopo.PCIeGen {
 	rate, _, _ := strings.Cut(speed, " ")
 	gen := map[string]nvtopo.PCIeGen{"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "8": 3, "16.0": 4, "16": 4, "32.0": 5, "32": 5, "64.0": 6, "64": 6}
 	return gen[rate]
 }
 
-// level is the PCIe distance of two devices by their places: how much of the
-// bridge path they share, and beyond the host bridge their NUMA nodes. Two
-// devices under one switch differ in downstream port and device, so up to two
-// steps below the common bridge are one switch.
+// level returns the PCIe distance of two devices by their places: the length of the common bridge path,
+// and beyond the host bridge their NUMA nodes. Two devices under one switch differ in downstream port and
+// device, so up to two steps below the common bridge are one switch.
 func level(a, b pciPlace) nvtopo.PCIeLevel {
 	common := 0
 	for common < len(a.path) && common < len(b.path) && a.path[common] == b.path[common] {
@@ -113,8 +112,8 @@ func (s sysfs) isNVSwitch(a pciAddr) bool {
 	return errors.Join(err1, err2) == nil && strings.HasPrefix(class, "0x0680") && vendor == "0x10de"
 }
 
-// nics lists the RDMA adapters and their place, in the order of their names.
-// Adapters that are no PCI devices (soft RoCE) are left out.
+// nics lists the RDMA adapters and their place, in the order of their names. Adapters that are no PCI
+// devices (soft RoCE) are left out.
 func (s sysfs) nics() ([]string, []pciPlace, error) {
 	const dir = "class/infiniband"
 	entries, err := os.ReadDir(filepath.Join(s.root, dir))

@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// faults lists what keeps each GPU from full service, and links that are not NV18.
+// faults lists the reasons why GPUs are not in full service, and links that are not NV18.
 func faults(g *nvtopo.Graph) []string {
 	var out []string
 	for i := range g.GPUs {
@@ -247,7 +247,7 @@ func TestXidsByClass(t *testing.T) {
 		}
 	}
 	for _, xid := range []uint64{63, 79, 45} {
-		lib.events <- RawEvent{UUID: "GPU-00", Xid: xid} // as told, and by the catalogue
+		lib.events <- RawEvent{UUID: "GPU-00", Xid: xid} // as configured, and by the catalogue
 	}
 	lib.events <- RawEvent{UUID: "GPU-00", Xid: 154}
 	if diff := cmp.Diff(Event{UUID: "GPU-00", Xid: 154}, receive(t, events)); diff != "" {
@@ -269,7 +269,7 @@ func TestXidsByClass(t *testing.T) {
 	read("both are")
 }
 
-// TestResetLiftsXids: a reset lifts Xids where the driver cannot say.
+// TestResetLiftsXids: a reset lifts Xids where the driver cannot report the recovery action.
 func TestResetLiftsXids(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	lib, d, events := watching(t, clk)
@@ -330,7 +330,7 @@ func TestLongGoneGPU(t *testing.T) {
 	step("it can still come back", all, time.Minute, full)
 }
 
-// TestReplacedGPU: a GPU in whose slot another one is counts no more, after a restart of the exporter too;
+// TestReplacedGPU: a GPU whose slot holds another one is dropped, after a restart of the exporter too;
 // one whose slot is empty is lost.
 func TestReplacedGPU(t *testing.T) {
 	lib, s := h100(t, 4)

@@ -8,8 +8,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// readSlices reads what a device in MIG mode is partitioned into. One whose profile cannot be named
-// is left out: nobody could ask for it.
+// readSlices reads the MIG devices of a device in MIG mode. One whose profile cannot be named is left
+// out, since no pod could request it.
 func (r *reading) readSlices() error {
 	list, err := r.handle.Slices()
 	if err != nil {
@@ -24,10 +24,10 @@ func (r *reading) readSlices() error {
 	return nil
 }
 
-// profileOf names the profile of a slice as NVIDIA's device plugin does, from which the name of its
-// resource comes: compute slices, then memory in GB, which is so many eighths of the GPU's as hold
-// it. (go-nvlib, pkg/nvlib/device/mig_profile.go. Attributes of a profile, such as me, the driver
-// does not tell of a slice.) It is empty where the driver's numbers make no sense.
+// profileOf returns the profile of a slice as NVIDIA's device plugin names it in its resource: compute
+// slices, then memory in GB, the number of eighths of the GPU's memory that hold it. (go-nvlib,
+// pkg/nvlib/device/mig_profile.go. The driver does not report attributes of a slice's profile, such as
+// me.) It is empty where the driver's numbers make no sense.
 func profileOf(s *Slice, memory int64) string {
 	const parts, gb = 8, 1 << 30
 	if s.GPUSlices < 1 || s.ComputeSlices < 1 || s.MemoryBytes < 1 || memory < s.MemoryBytes {
@@ -35,7 +35,7 @@ func profileOf(s *Slice, memory int64) string {
 	}
 	eighths := (s.MemoryBytes*parts + memory - 1) / memory
 	total := (memory + gb - 1) / gb
-	size := (2*eighths*total + parts) / (2 * parts) // the nearest whole number
+	size := (2*eighths*total + parts) / (2 * parts) // rounded to the nearest whole number
 	if s.ComputeSlices != s.GPUSlices {
 		return fmt.Sprintf("%dc.%dg.%dgb", s.ComputeSlices, s.GPUSlices, size)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// The memory of the GPUs is what nvidia-smi prints in MiB, that of the slices as NVIDIA's MIG user
-// guide lists it.
+// TestProfileOf uses the memory of GPUs that nvidia-smi prints in MiB, and that of the slices in NVIDIA's
+// MIG user guide.
 func TestProfileOf(t *testing.T) {
 	const mib = 1 << 20
 	tests := map[string]struct {
@@ -48,7 +48,7 @@ func TestGPUParts(t *testing.T) {
 	g.slices = []Slice{
 		{UUID: "MIG-a", GPUSlices: 3, ComputeSlices: 3, MemoryBytes: 40448 << 20},
 		{UUID: "MIG-b", GPUSlices: 1, ComputeSlices: 1, MemoryBytes: 9984 << 20},
-		{UUID: "MIG-c"}, // the driver tells nothing of it
+		{UUID: "MIG-c"}, // the driver returns no attributes of it
 	}
 	two := []nvtopo.Slice{{UUID: "MIG-a", Profile: "3g.40gb"}, {UUID: "MIG-b", Profile: "1g.10gb"}}
 	d := New(lib, s.root, Options{})

@@ -10,40 +10,40 @@ import (
 	"time"
 )
 
-// standing is how a GPU stands to an event set.
+// standing is the state of a GPU in an event set.
 type standing int
 
 const (
-	unasked   standing = iota // it was not there
-	watched                   // its events come
+	unasked   standing = iota // it was not present
+	watched                   // its events are received
 	eventless                 // it has none
-	refused                   // the driver failed, or would not
+	refused                   // the driver failed, or refused
 )
 
-// subscription is an event set and whom it serves.
+// subscription is an event set and the state of each GPU in it.
 type subscription struct {
 	set   EventSet
-	at    time.Time // when the driver was last asked for the GPUs that are not watched
+	at    time.Time // time of the last attempt to register the GPUs that are not watched
 	gpus  map[string]standing
-	fault map[string]error // UUID -> why it is refused, where the driver said
+	fault map[string]error // UUID -> why it is refused, if the driver gave a reason
 }
 
-// errEventless says that there is nobody to watch.
+// errEventless means that no GPU can be watched.
 var errEventless = &Error{Call: "nvmlDeviceRegisterEvents", Kind: KindNotSupported, Text: "no GPU has events"}
 
-// errUnasked is why a GPU is not watched that could be read and gave no answer then.
+// errUnasked is why a GPU is not watched that could be read but had not answered before the set was made.
 var errUnasked = &Error{Call: "nvmlDeviceRegisterEvents", Kind: KindTimeout, Text: "the GPU did not answer before it"}
 
-// subscribe makes an event set of every GPU that can be subscribed to. On success the
-// caller owns the set and one reference on the library.
+// subscribe makes an event set of every GPU that can be registered. On success the caller owns the set
+// and one reference on the library.
 //
-// After a refusal the set's content is undefined (nvml.h, nvmlDeviceRegisterEvents), so
-// another is made without that GPU: as many sets as GPUs are refused, and one.
+// After a refusal the set's content is undefined (nvml.h, nvmlDeviceRegisterEvents), so another is made
+// without that GPU: one set more than the number of refused GPUs.
 func (d *Discoverer) subscribe(ctx context.Context) (*subscription, error) {
 	s := &subscription{gpus: map[string]standing{}, fault: map[string]error{}}
 	defer d.report(s)
 	for whole, idle := false, true; !whole; {
-		// The new set first: the library is not to be left and entered in between.
+		// The new set first: the library must not be shut down and initialised in between.
 		e, err := d.openSet(ctx)
 		if s.set != nil {
 			d.discard(ctx, s.set, idle)
@@ -63,7 +63,7 @@ func (d *Discoverer) subscribe(ctx context.Context) (*subscription, error) {
 	return s, nil
 }
 
-// emptySet is a new event set and how many devices there are for it.
+// emptySet is a new event set and the number of devices for it.
 type emptySet struct {
 	set     EventSet
 	devices int
@@ -87,13 +87,13 @@ func (d *Discoverer) openSet(ctx context.Context) (emptySet, error) {
 	}, func(e emptySet) { d.discard(ctx, e.set, true) })
 }
 
-// fill registers the devices, each under a watchdog of its own, and stops at one that
-// is refused: the set is not whole then. It is not idle while a call is stuck in it.
+// fill registers the devices, each under a watchdog of its own, and stops at a refused one: the set is
+// not whole then. It is not idle while a call is stuck in it.
 func (d *Discoverer) fill(ctx context.Context, s *subscription, devices int) (whole, idle bool) {
 	ctx = context.WithoutCancel(ctx) // a stop must not leave a call behind in the set
 	for i := range devices {
 		if d.dog.stuckIn(readSequence(i)) {
-			continue // it would hang here as well
+			continue // the call would hang too
 		}
 		sequence := fmt.Sprintf("events of GPU %d", i)
 		var uuid string
@@ -102,7 +102,7 @@ func (d *Discoverer) fill(ctx context.Context, s *subscription, devices int) (wh
 			uuid, err = guard(ctx, d.dog, sequence, dev.UUID)
 		}
 		if err != nil || s.gpus[uuid] == refused {
-			continue // of a lost device, reading tells
+			continue // readings report a lost device
 		}
 		_, err = guard(ctx, d.dog, sequence, func() (struct{}, error) { return struct{}{}, s.set.Register(dev) })
 		switch {
@@ -118,8 +118,8 @@ func (d *Discoverer) fill(ctx context.Context, s *subscription, devices int) (wh
 	return true, true
 }
 
-// waive lets GPUs that could be read and are not watched count as refused for now, so
-// that they are not asked for at once again. err is why they were not asked.
+// waive marks GPUs that could be read and are not watched as refused for now, so that they are not
+// registered again at once. err is why they were not registered.
 func (s *subscription) waive(readable *[]string, now time.Time, err error) {
 	s.at = now
 	if readable == nil {
@@ -132,9 +132,9 @@ func (s *subscription) waive(readable *[]string, now time.Time, err error) {
 	}
 }
 
-// behind reports whether a GPU could be read that is not watched: one that was not
-// there when the set was made, or was away since, as it is in a reset, after which it
-// is another to the driver; or, when some time has passed, one that was refused.
+// behind reports whether a GPU could be read that is not watched: one that was absent when the set was
+// made, or was away since, as during a reset, after which it is a new GPU to the driver; or, after some
+// time, one that was refused.
 func (s *subscription) behind(readable []string, now time.Time) bool {
 	maps.DeleteFunc(s.gpus, func(uuid string, _ standing) bool { return !slices.Contains(readable, uuid) })
 	return slices.ContainsFunc(readable, func(uuid string) bool {
@@ -142,9 +142,9 @@ func (s *subscription) behind(readable []string, now time.Time) bool {
 	})
 }
 
-// keepUp replaces a subscription that does not have all GPUs of the latest reading
-// by one that has more of them. The new set is made, and the old one emptied, before
-// that is given up, so no event is lost; one may come twice, which does no harm.
+// keepUp replaces a subscription that lacks GPUs of the latest reading by one that has more of them. The
+// new set is made, and the old one drained, before the old one is given up, so no event is lost; one may
+// be delivered twice, which is harmless.
 func (d *Discoverer) keepUp(ctx context.Context, s *subscription, out chan<- Event) *subscription {
 	readable := d.readable.Load()
 	if readable == nil || !s.behind(*readable, d.opts.Clock.Now()) {
@@ -172,7 +172,7 @@ func (d *Discoverer) keepUp(ctx context.Context, s *subscription, out chan<- Eve
 	return fresh
 }
 
-// betters reports whether a GPU is watched that is not so in the other.
+// betters reports whether a GPU is watched that is not watched in the other.
 func (s *subscription) betters(other *subscription) bool {
 	for uuid, st := range s.gpus {
 		if st == watched && other.gpus[uuid] != watched {
@@ -182,7 +182,7 @@ func (s *subscription) betters(other *subscription) bool {
 	return false
 }
 
-// learn takes over what another subscription, which is no better, was told of GPUs.
+// learn takes over the GPU states of another subscription that is no better.
 func (s *subscription) learn(other *subscription) {
 	for uuid, st := range other.gpus {
 		if s.gpus[uuid] == unasked {
@@ -192,15 +192,15 @@ func (s *subscription) learn(other *subscription) {
 	maps.Copy(s.fault, other.fault)
 }
 
-// report has readings say whose events are not watched.
+// report makes readings report whose events are not watched.
 func (d *Discoverer) report(s *subscription) {
 	fault := maps.Clone(s.fault)
 	maps.DeleteFunc(fault, func(uuid string, _ error) bool { return s.gpus[uuid] == watched })
 	d.unwatched.Store(&fault)
 }
 
-// noteUnwatched makes a problem of each GPU that could be read and is not watched, or of
-// all in one, and tells the watch of GPUs that are new.
+// noteUnwatched reports a problem for each GPU that could be read and is not watched, or one for all, and
+// notifies the watch of new GPUs.
 func (d *Discoverer) noteUnwatched(b *build) {
 	if err := d.blind.Load(); err != nil {
 		b.note("", "no events can be watched: %v", *err)

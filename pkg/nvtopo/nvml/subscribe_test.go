@@ -30,7 +30,7 @@ func (w *watch) watches(t *testing.T, when string, want ...string) {
 	})
 }
 
-// read takes a reading and returns what it says of events.
+// read takes a reading and returns its problems about events.
 func (w *watch) read(t *testing.T) (unwatched []string) {
 	t.Helper()
 	_, problems, err := w.Graph(t.Context())

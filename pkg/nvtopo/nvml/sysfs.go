@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// sysfs reads the kernel's view of the machine under a root that is /sys of the
-// host, wherever a container has it mounted.
+// sysfs reads the kernel's view of the machine under a root that is /sys of the host at its mount point
+// in the container.
 type sysfs struct{ root string }
 
 func (s sysfs) read(elem ...string) (string, error) {
@@ -50,7 +50,7 @@ func (s sysfs) numaNodes() ([]nvtopo.NUMANode, error) {
 	}
 	for i := range nodes {
 		if len(nodes[i].Distances) != len(nodes) {
-			nodes[i].Distances = nil // nodes came or went while we read: better none than misplaced
+			nodes[i].Distances = nil // nodes came or went during the reading: no distances rather than misplaced ones
 		}
 	}
 	return nodes, nil
@@ -131,8 +131,8 @@ func (s sysfs) siblings(cpus nvtopo.CPUSet) ([]nvtopo.CPUSet, error) {
 	return cores, nil
 }
 
-// memory reads a NUMA node's total memory in bytes. The lines are
-// "Node 0 MemTotal:  131919120 kB", where kB is 1024 bytes.
+// memory returns a NUMA node's total memory in bytes. The lines are "Node 0 MemTotal:  131919120 kB",
+// where kB is 1024 bytes.
 func (s sysfs) memory(dir string) (int64, error) {
 	text, err := s.read(dir, "meminfo")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,8 +155,8 @@ func (s sysfs) memory(dir string) (int64, error) {
 	return 0, nil
 }
 
-// certainNode is the NUMA node of a device whose own file says -1: known only
-// when there is nothing to choose from, that is when a single node has CPUs.
+// certainNode returns the NUMA node of a device whose own file has -1: known only when a single node has
+// CPUs, so there is no choice.
 func certainNode(nodes []nvtopo.NUMANode) int {
 	found := nvtopo.UnknownNUMA
 	for i := range nodes {
@@ -171,9 +171,9 @@ func certainNode(nodes []nvtopo.NUMANode) int {
 	return found
 }
 
-// cpuNode maps the NUMA node a device sits on to the node of the CPUs nearest to
-// it: itself when it has CPUs, else the one nearest by distance, and unknown when
-// two are equally near or the kernel's node is not in the list.
+// cpuNode maps a device's NUMA node to the node of the CPUs nearest to it: itself when it has CPUs, else
+// the one nearest by distance, and unknown when two are equally near or the kernel's node is not in the
+// list.
 func cpuNode(nodes []nvtopo.NUMANode, id int) int {
 	at := slices.IndexFunc(nodes, func(n nvtopo.NUMANode) bool { return n.ID == id })
 	if at < 0 {

@@ -9,8 +9,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// failure is an answer that says neither that a feature is absent nor that the GPU
-// is lost.
+// failure returns an error that means neither that a feature is absent nor that the GPU is lost.
 func failure(kind ErrorKind, text string) error {
 	return &Error{Call: "nvmlDeviceGetFieldValues", Kind: kind, Text: text}
 }
@@ -21,8 +20,8 @@ func TestFailedQueryKeepsFaults(t *testing.T) {
 	pcie := []string{"GPU-00 GPU-02 SYS", "GPU-01 GPU-02 SYS", "GPU-02 GPU-03 NODE"}
 	tests := map[string]struct {
 		breakIt func(g *fakeGPU)
-		// fail makes the driver fail to answer; what the fake would have said is the
-		// value of a GPU without a fault, as in package live.
+		// fail makes the driver fail to answer; the fake's value is then that of a GPU without a fault, as in
+		// package live.
 		fail func(g *fakeGPU)
 		want []string
 	}{

@@ -9,8 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// unusable says why pods must not get the device, "" when they may. What stands
-// before a colon is documented in docs/exporter.md and stays as it is.
+// unusable returns why pods must not get the device, "" when they may. The text before a colon is
+// documented in docs/exporter.md and must not change.
 func (r *reading) unusable() string {
 	switch {
 	case r.failed != nil:
@@ -31,11 +31,10 @@ func (r *reading) unusable() string {
 	return fmt.Sprintf("the driver asks for an action that is not known: %d", r.recovery)
 }
 
-// doubtful says why the device stays out of service when a call failed that would
-// have told of a reason: such a reading may take a device out of service and may not
-// put one back, so the device is as it was. Of one without a past nothing good is
-// known, and it waits for a first answer. A query that never succeeds is for the
-// node's owner to see; to give out the GPU would be to find out from the jobs.
+// doubtful returns why the device stays out of service when a call failed that would have shown a reason:
+// such a reading may take a device out of service and may not put one back, so the device stays as it
+// was. One without an earlier reading waits for a first answer. A query that never succeeds is for the
+// operator to resolve; giving out the GPU would leave the jobs to find out.
 func (r *reading) doubtful(old *nvtopo.GPU) string {
 	switch {
 	case r.unsure == nil:
@@ -46,10 +45,10 @@ func (r *reading) doubtful(old *nvtopo.GPU) string {
 	return old.Unhealthy
 }
 
-// unready says why CUDA cannot start on the device: as long as the fabric manager
-// has not initialised an NVSwitch system, it fails with cudaErrorSystemNotReady, for
-// one GPU as for many (NVIDIA Fabric Manager User Guide). Without active links to a
-// switch there is no fabric to wait for: a GPU in a virtual machine of its own.
+// unready returns why CUDA cannot start on the device: until the fabric manager has initialised an
+// NVSwitch system, it fails with cudaErrorSystemNotReady, for one GPU as for many (NVIDIA Fabric Manager
+// User Guide). Without active links to a switch there is no fabric to wait for: a GPU in a virtual
+// machine of its own.
 func (r *reading) unready(e end) string {
 	if r.failed != nil || r.hidden || r.major < hopper || e.count.through+e.count.unknown == 0 {
 		return ""
@@ -64,11 +63,10 @@ func (r *reading) unready(e end) string {
 	return ""
 }
 
-// limited says why the device may be used only by itself, "" when it may be used
-// with others. A GPU that failed to register "will lose its NVLink peer-to-peer
-// capability and be available for non-peer-to-peer use cases" (the same guide).
-// Links that are merely down are not among the reasons: they are published as
-// the PCIe paths that are left, and sets that can do with these may have them.
+// limited returns why the device may be used only by itself, "" when it may be used with others. A GPU
+// that failed to register "will lose its NVLink peer-to-peer capability and be available for
+// non-peer-to-peer use cases" (the same guide). Links that are merely down are not among the reasons:
+// they are published as the remaining PCIe paths, and sets for which these suffice may have them.
 func (r *reading) limited(e end) string {
 	switch {
 	case r.failed != nil:
@@ -85,7 +83,7 @@ func (r *reading) limited(e end) string {
 	return ""
 }
 
-// reason words a driver error for a GPU's health.
+// reason returns the text of a driver error for a GPU's health.
 func reason(err error) string {
 	switch KindOf(err) {
 	case KindLost:

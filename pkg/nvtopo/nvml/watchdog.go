@@ -11,10 +11,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// watchdog bounds sequences of driver calls in time. A call into the driver
-// cannot be cancelled: one that overruns keeps its goroutine and its thread until
-// the driver answers. So that a sick driver costs one thread per sequence and not
-// one per attempt, a sequence still running is refused at once.
+// watchdog bounds sequences of driver calls in time. A call into the driver cannot be cancelled: one that
+// overruns keeps its goroutine and its thread until the driver answers. So that a sick driver costs one
+// thread per sequence and not one per attempt, a sequence still running is refused at once.
 type watchdog struct {
 	clock   clock.Clock
 	timeout time.Duration
@@ -56,7 +55,7 @@ func (w *watchdog) begin(name string) bool {
 	return true
 }
 
-// end reports whether the sequence's caller is still there for the answer.
+// end removes a running sequence and reports whether its caller still waits for the answer.
 func (w *watchdog) end(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,7 +64,7 @@ func (w *watchdog) end(name string) bool {
 	return !abandoned
 }
 
-// abandon reports whether the sequence runs on; if not, its answer is there.
+// abandon marks a sequence as abandoned and reports whether it still runs; if not, its answer is ready.
 func (w *watchdog) abandon(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,14 +80,14 @@ type answer[T any] struct {
 	err   error
 }
 
-// guard runs fn and waits for it no longer than the watchdog's timeout. fn must
-// share nothing with its caller but what it returns, for it may outlive the call.
+// guard runs fn and waits for it no longer than the watchdog's timeout. fn must share nothing with its
+// caller except its result, for it may outlive the call.
 func guard[T any](ctx context.Context, w *watchdog, name string, fn func() (T, error)) (T, error) {
 	return guardLate(ctx, w, name, fn, func(T) {})
 }
 
-// guardLate is guard for a sequence that takes something which must not get lost: late
-// is given the result of one that succeeds after it was abandoned.
+// guardLate is guard for a sequence whose result must not get lost: late receives the result of one that
+// succeeds after it was abandoned.
 func guardLate[T any](ctx context.Context, w *watchdog, name string, fn func() (T, error), late func(T)) (T, error) {
 	var zero T
 	if err := ctx.Err(); err != nil {
@@ -100,7 +99,7 @@ func guardLate[T any](ctx context.Context, w *watchdog, name string, fn func() (
 	done := make(chan answer[T], 1)
 	go func() {
 		v, err := fn()
-		switch there := w.end(name); { // before the answer, so that the caller may start the next at once
+		switch there := w.end(name); { // before sending, so that the caller may start the next at once
 		case there:
 			done <- answer[T]{v, err}
 		case err == nil:
@@ -121,6 +120,6 @@ func guardLate[T any](ctx context.Context, w *watchdog, name string, fn func() (
 			return zero, &Error{Call: name, Kind: KindTimeout, Text: fmt.Sprintf("the driver did not answer within %s", w.timeout)}
 		}
 	}
-	a := <-done // in the last moment
+	a := <-done // it ended at the last moment
 	return a.value, a.err
 }

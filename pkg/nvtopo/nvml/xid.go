@@ -9,30 +9,29 @@ import (
 	"time"
 )
 
-// xidClass is what an Xid says about its GPU.
+// xidClass is the meaning of an Xid for its GPU.
 type xidClass int
 
 const (
-	// xidFatal is every Xid that nothing else is known of: the GPU is not to be used.
+	// xidFatal is every Xid of no other class: the GPU is not to be used.
 	xidFatal xidClass = iota
-	// xidApplication is a fault of the application: the GPU is as good as before.
+	// xidApplication is a fault of the application: the GPU is unharmed.
 	xidApplication
 	// xidLink is a fault of the GPU's NVLinks: the GPU computes, but not with others.
 	xidLink
-	// xidNews says that another answer has changed, which is read anew.
+	// xidNews reports that another value has changed, which is read again.
 	xidNews
 )
 
-// classOf sorts Xids.
+// classOf classifies an Xid.
 //
-// Application faults are those that NVIDIA's own device plugin ignores
-// (internal/rm/health.go of NVIDIA/k8s-device-plugin), so that kubelet's view of the
-// devices and ours agree: 13 graphics engine exception, 31 memory page fault, 43
-// channel stopped, 45 preemptive clean-up, 68 video processor exception, 109 context
-// switch timeout. For all of them NVIDIA's Xid catalogue
-// (docs.nvidia.com/deploy/xid-errors) has at most the application restarted.
-// Link faults are 74 (NVLink error) and its successors from Blackwell on, 144 to 150.
-// 154 tells that the recovery action changed, also when to none.
+// Application faults are those that NVIDIA's own device plugin ignores (internal/rm/health.go of
+// NVIDIA/k8s-device-plugin), so that kubelet's view of the devices and ours agree: 13 graphics engine
+// exception, 31 memory page fault, 43 channel stopped, 45 preemptive clean-up, 68 video processor
+// exception, 109 context switch timeout. For all of them NVIDIA's Xid catalogue
+// (docs.nvidia.com/deploy/xid-errors) requires at most a restart of the application. Link faults are 74
+// (NVLink error) and its successors from Blackwell on, 144 to 150. 154 reports that the recovery action
+// changed, also to none.
 func (d *Discoverer) classOf(xid uint64) xidClass {
 	switch {
 	case slices.Contains(d.opts.IgnoreXids, xid):
@@ -53,10 +52,10 @@ func (d *Discoverer) classOf(xid uint64) xidClass {
 type xidMark struct {
 	xid  uint64
 	at   time.Time
-	lost bool // the GPU was away since, as it is during a reset
+	lost bool // the GPU was lost since, as during a reset
 }
 
-// xidBook remembers Xids.
+// xidBook holds the latest Xids of the GPUs.
 type xidBook struct {
 	mu    sync.Mutex
 	marks map[string]map[xidClass]*xidMark // UUID -> latest of each class; guarded by mu
@@ -74,14 +73,13 @@ func (x *xidBook) record(uuid string, class xidClass, xid uint64, at time.Time) 
 	x.marks[uuid][class] = &xidMark{xid: xid, at: at}
 }
 
-// xidVerdict is what Xids keep a GPU from; empty texts when from nothing.
+// xidVerdict is the restrictions of a GPU from its Xids; empty texts when there are none.
 type xidVerdict struct{ unhealthy, degraded string }
 
-// verdict says what a GPU's Xids keep it from. A mark is lifted when it has stood for
-// hold and the driver, asked for the recovery that the GPU needs, answers none. Where
-// the driver cannot say, a GPU that was lost and answers again has been reset;
-// otherwise the mark stays until the process ends. A driver that fails to say it once
-// is not one that cannot.
+// verdict returns a GPU's restrictions from its Xids. A mark is lifted when it is older than hold and the
+// driver reports that the GPU needs no recovery. Where the driver cannot report that, a GPU that was lost
+// and answers again has been reset; otherwise the mark stays until the process ends. A single failed call
+// does not mean that the driver cannot report it.
 func (x *xidBook) verdict(r *reading, now time.Time, hold time.Duration) (v xidVerdict) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -13,27 +13,27 @@ import (
 type Node struct {
 	Oracle      *Oracle
 	Whole, Free nvtopo.Mask // the GPUs that may be used, and those of them that are free
-	Pods        []int       // that run there, by their GPUs
+	Pods        []int       // GPUs of each pod that runs on it
 	Refused     nvtopo.Mask // GPUs that the pod does not accept, for their model or memory
-	Preference  int64       // how much the pod would like the machine
-	Speed       *big.Rat    // TFLOPS of its GPUs, if single GPUs go by it; nil: by links
+	Preference  int64       // the pod's preference for the machine
+	Speed       *big.Rat    // TFLOPS of its GPUs, if single GPUs are placed by it; nil: by links
 }
 
-// Choice is what one node has for a pod, and how it stands among the others.
+// Choice is a node's set for a pod, and its rank among the nodes.
 type Choice struct {
 	Set   nvtopo.Mask
 	Found bool // the node has a set at all
-	// Reserved: the machine is left to larger pods.
+	// Reserved reports that the machine is left to larger pods.
 	Reserved bool
-	// Cost is what is compared first: seconds of an all-reduce, or for one GPU the ring of the whole
-	// machine or the speed of its GPUs.
+	// Cost is compared first: seconds of an all-reduce, or for one GPU the ring of the whole machine or the
+	// speed of its GPUs.
 	Cost  *big.Rat
 	Score *big.Rat // 0 to 100 among the nodes of the least cost; nil for others
 	Left  int      // GPUs that stay free
 }
 
-// Across judges nodes by the order across nodes of the objective, with the published
-// weights, for messages of so many bytes. The choices are in the order of the nodes.
+// Across judges nodes by the order across nodes of the objective, with the published weights, for
+// messages of the given bytes. The choices are in the order of the nodes.
 func Across(nodes []Node, k int, c nvtopo.Constraint, bytes int64) []Choice {
 	out := make([]Choice, len(nodes))
 	left := LeftToLarger(nodes, k)
@@ -57,8 +57,8 @@ func Across(nodes []Node, k int, c nvtopo.Constraint, bytes int64) []Choice {
 	return out
 }
 
-// Allowed returns the positions of the choices between which the order does not decide, but for the
-// leaf that is begun: those with the greatest score, and of equal scores with the fewest GPUs left. The
+// Allowed returns the positions of the choices between which the order does not decide, apart from the
+// order of leaves: those with the greatest score, and of equal scores with the fewest GPUs left. The
 // scheduler rounds scores to a thousandth of a point, so a choice may be that much behind.
 func Allowed(choices []Choice) (out []int) {
 	var best *Choice
@@ -80,8 +80,8 @@ func Allowed(choices []Choice) (out []int) {
 	return out
 }
 
-// equals says of which choices the cost is at most a tenth above the least: of those that are not
-// reserved, or of all if all are, the ones that the pod likes best.
+// equals returns which choices have a cost at most a tenth above the least: of those that are not
+// reserved, or of all if all are, the ones with the greatest preference.
 func equals(nodes []Node, choices []Choice) []bool {
 	anyOpen := slices.ContainsFunc(choices, func(c Choice) bool { return c.Found && !c.Reserved })
 	out := make([]bool, len(choices))
@@ -103,7 +103,7 @@ func equals(nodes []Node, choices []Choice) []bool {
 	return out
 }
 
-// score scores those of the choices that are equal in reserve, preference and cost.
+// score sets the scores of the choices that are equal in reserve, preference and cost.
 func score(nodes []Node, out []Choice, equal []bool) {
 	var bestRing, bestLatency int64
 	greatest := new(big.Rat)
@@ -138,7 +138,7 @@ func score(nodes []Node, out []Choice, equal []bool) {
 	}
 }
 
-// ratio is a/b, and full where there is nothing to compare: one GPU has no link.
+// ratio returns a/b, and 1 if either is 0: one GPU has no link.
 func ratio(a, b int64) *big.Rat {
 	if a == 0 || b == 0 {
 		return big.NewRat(1, 1)
@@ -146,8 +146,8 @@ func ratio(a, b int64) *big.Rat {
 	return big.NewRat(a, b)
 }
 
-// allReduce is the seconds of an all-reduce around the ring of a set: 2(k-1) messages of a k-th of the
-// bytes each.
+// allReduce returns the seconds of an all-reduce around the ring of a set: 2(k-1) messages of a k-th of
+// the bytes each.
 func (o *Oracle) allReduce(set nvtopo.Mask, bytes int64) *big.Rat {
 	k := int64(set.Len())
 	message := big.NewRat(bytes, k*1000*max(1, o.ring(set).kBps))
@@ -155,10 +155,10 @@ func (o *Oracle) allReduce(set nvtopo.Mask, bytes int64) *big.Rat {
 	return message.Mul(message, big.NewRat(2*(k-1), 1))
 }
 
-// Size is the number of GPUs.
+// Size returns the number of GPUs.
 func (n Node) Size() int { return n.Whole.Len() }
 
-// Together is the largest number of GPUs with at least half of the bandwidth of the best pair.
+// Together returns the largest number of GPUs with at least half of the bandwidth of the best pair.
 func (n Node) Together() int {
 	best := func(k int) (ring int64) {
 		eachSubset(nvtopo.FullMask(n.Oracle.g.Len()), k, func(s nvtopo.Mask) { ring = max(ring, n.Oracle.ring(s).kBps) })
@@ -172,15 +172,15 @@ func (n Node) Together() int {
 	return min(2, n.Whole.Len())
 }
 
-// links is the ring of the whole machine.
+// links returns the ring of the whole machine.
 func (n Node) links() *big.Rat { return big.NewRat(n.Oracle.ring(n.Whole).kBps, 1) }
 
-// Sizes are sizes of machines, by each of the two that a machine has.
+// Sizes are sizes of machines, by each of the two sizes of a machine.
 type Sizes struct{ GPUs, Together []int }
 
-// LeftToLarger returns which machines are left to pods larger than one of k GPUs: those that are scarce.
-// For a single GPU none is while the others have fewer GPUs free than the root of the pods of several
-// GPUs there, times what these have on average.
+// LeftToLarger returns the sizes of machines that are left to pods larger than one of k GPUs: those that
+// are scarce. For a single GPU none is while the other machines have fewer free GPUs than the root of the
+// number of their pods of several GPUs, times the mean size of these.
 func LeftToLarger(nodes []Node, k int) Sizes {
 	s := Sizes{scarce(nodes, k, Node.Size), scarce(nodes, k, Node.Together)}
 	if k > 1 {
@@ -210,10 +210,10 @@ func (s Sizes) has(n Node) bool {
 	return slices.Contains(s.GPUs, n.Size()) || slices.Contains(s.Together, n.Together())
 }
 
-// scarce returns the sizes of machines that are scarce for pods larger than one of k GPUs: the next
-// smaller machines would do for it, and of the GPUs of machines of that size or more on which no smaller
-// pod runs, beside what pods have that are too large for the smaller ones, fewer are left than on 1.5
-// times as many machines as the root of those that these pods fill.
+// scarce returns the sizes of machines that are scarce for pods larger than one of k GPUs. A size is
+// scarce if the next smaller machines would suffice for the pod and too little is left: the GPUs of
+// machines of that size or more without a smaller pod, minus those of all pods too large for the smaller
+// machines, are fewer than those of 1.5 · √n machines, where n machines are filled by these pods.
 func scarce(nodes []Node, k int, size func(Node) int) (out []int) {
 	sizes := make([]int, len(nodes))
 	for i, n := range nodes {
@@ -251,7 +251,7 @@ func scarce(nodes []Node, k int, size func(Node) int) (out []int) {
 	return out
 }
 
-// latency is the greatest among the set's links of the ring's bandwidth, in ns.
+// latency returns the greatest among the set's links of the ring's bandwidth, in ns.
 func (o *Oracle) latency(set nvtopo.Mask) int64 {
 	var worst int64
 	for i := range set.All() {
@@ -264,7 +264,7 @@ func (o *Oracle) latency(set nvtopo.Mask) int64 {
 	return worst
 }
 
-// cost is (R(F) - R(F \ S)) / R(whole machine) · n³, n being the GPUs of that.
+// cost returns (R(F) - R(F \ S)) / R(whole machine) · n³, n being the GPUs of the whole machine.
 func (n Node) cost(set nvtopo.Mask) *big.Rat {
 	whole := n.Oracle.residual(n.Whole)
 	if whole.Sign() == 0 {

@@ -4,10 +4,10 @@ package oracle
 
 import "github.com/nvtopo/nvtopo/pkg/nvtopo"
 
-// numaSpan is what the objective wants to know of the NUMA nodes of a set.
+// numaSpan is the NUMA criteria of the objective for a set.
 type numaSpan struct {
 	nodes    int
-	distance int // the greatest between two of them; 0 for a single node
+	distance int // greatest between two of the nodes; 0 for a single node
 }
 
 func (o *Oracle) span(s nvtopo.Mask) numaSpan {
@@ -35,8 +35,8 @@ func (o *Oracle) span(s nvtopo.Mask) numaSpan {
 	return out
 }
 
-// fewestNodes is the smallest number of NUMA nodes that any k GPUs of the
-// machine span, taken or not.
+// fewestNodes returns the smallest number of NUMA nodes that any k GPUs of the machine span, taken or
+// not.
 func (o *Oracle) fewestNodes(k int) int {
 	if known, ok := o.need[k]; ok {
 		return known

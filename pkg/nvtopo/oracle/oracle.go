@@ -9,8 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Oracle answers for one graph and remembers what it has worked out about each
-// set of its GPUs. It is not safe for concurrent use.
+// Oracle answers for one graph and caches its results for each set of GPUs. It is not safe for concurrent
+// use.
 type Oracle struct {
 	g       *nvtopo.Graph
 	weights nvtopo.Weights
@@ -19,8 +19,8 @@ type Oracle struct {
 	numa    map[nvtopo.Mask]numaSpan // set -> the NUMA nodes it spans
 	need    map[int]int              // number of GPUs -> fewest NUMA nodes any such set spans
 	values  map[nvtopo.Mask]*big.Int // group -> its value in the residual
-	packing map[packed]*big.Int      // what is free, group size -> V_g
-	totals  map[nvtopo.Mask]*big.Int // what is free -> R
+	packing map[packed]*big.Int      // free set, group size -> V_g
+	totals  map[nvtopo.Mask]*big.Int // free set -> R
 }
 
 // New returns an oracle for g with the published weights.
@@ -41,9 +41,8 @@ func Best(g *nvtopo.Graph, free, allowed nvtopo.Mask, k int, c nvtopo.Constraint
 	return New(g).Best(free, allowed, k, c)
 }
 
-// Best returns the best k of the GPUs that are both free and allowed, or false
-// when no set satisfies the constraint. Residual capacity is that of all that
-// stays free, allowed or not.
+// Best returns the best k of the GPUs that are both free and allowed, or false when no set satisfies the
+// constraint. The residual capacity is that of all GPUs that stay free, allowed or not.
 func (o *Oracle) Best(free, allowed nvtopo.Mask, k int, c nvtopo.Constraint) (nvtopo.Mask, bool) {
 	var best nvtopo.Mask
 	found := false
@@ -88,14 +87,14 @@ func (o *Oracle) Permits(s nvtopo.Mask, c nvtopo.Constraint) bool {
 	return s.Len() < 2 || o.ring(s).kBps >= c.MinBandwidth
 }
 
-// Compare orders two sets of equal size by steps 2 to 7 of the objective, when
-// free is what is free before either is taken: negative when a is better,
-// positive when b is, zero only when they are the same set.
+// Compare orders two sets of equal size by steps 2 to 7 of the objective, where free is the free set
+// before either is taken: negative when a is better, positive when b is, zero only when they are the same
+// set.
 func Compare(g *nvtopo.Graph, free, a, b nvtopo.Mask) int { return New(g).Compare(free, a, b) }
 
-// Compare orders two sets of equal size by steps 2 to 7 of the objective, when
-// free is what is free before either is taken: negative when a is better,
-// positive when b is, zero only when they are the same set.
+// Compare orders two sets of equal size by steps 2 to 7 of the objective, where free is the free set
+// before either is taken: negative when a is better, positive when b is, zero only when they are the same
+// set.
 func (o *Oracle) Compare(free, a, b nvtopo.Mask) int {
 	if a == b {
 		return 0
@@ -109,7 +108,7 @@ func (o *Oracle) Compare(free, a, b nvtopo.Mask) int {
 	if d := cmp.Or(cmp.Compare(sa.nodes, sb.nodes), cmp.Compare(sa.distance, sb.distance)); d != 0 {
 		return d
 	}
-	// 4. Residual capacity of what stays free, greater is better.
+	// 4. Residual capacity of the GPUs that stay free, greater is better.
 	if d := o.residual(free &^ b).Cmp(o.residual(free &^ a)); d != 0 {
 		return d
 	}
@@ -124,7 +123,7 @@ func (o *Oracle) Compare(free, a, b nvtopo.Mask) int {
 	return 1
 }
 
-// pcieRanks is the sum of the PCIe ranks of all pairs of a set.
+// pcieRanks returns the sum of the PCIe ranks of all pairs of a set.
 func (o *Oracle) pcieRanks(s nvtopo.Mask) int64 {
 	var sum int64
 	for i := range s.All() {
@@ -137,7 +136,7 @@ func (o *Oracle) pcieRanks(s nvtopo.Mask) int64 {
 	return sum
 }
 
-// pairSum is the sum of the bandwidths of all pairs of a set in kB/s.
+// pairSum returns the sum of the bandwidths of all pairs of a set in kB/s.
 func (o *Oracle) pairSum(s nvtopo.Mask) int64 {
 	var sum int64
 	for i := range s.All() {

@@ -8,7 +8,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// maxGroup is the largest group that counts in the residual capacity.
+// maxGroup is the largest group that is part of the residual capacity.
 const maxGroup = 8
 
 // Common denominators, so that all values are whole numbers: a group of at
@@ -20,7 +20,7 @@ const (
 	rankDenominator   = 2000
 	weightDenominator = 1000
 
-	farApart = 20 // NUMA distance above which two nodes count as far apart
+	farApart = 20 // NUMA distance above which two nodes are far apart
 )
 
 // packed is the key of one packing problem.
@@ -29,17 +29,17 @@ type packed struct {
 	size int
 }
 
-// Residual returns R of what is free, in kB/s.
+// Residual returns R of the free set, in kB/s.
 func Residual(g *nvtopo.Graph, free nvtopo.Mask) *big.Rat { return New(g).Residual(free) }
 
-// Residual returns R of what is free, in kB/s.
+// Residual returns R of the free set, in kB/s.
 func (o *Oracle) Residual(free nvtopo.Mask) *big.Rat {
 	d := big.NewInt(nodesDenominator * farDenominator * rankDenominator)
 	d.Mul(d, big.NewInt(weightDenominator))
 	return new(big.Rat).SetFrac(o.residual(free), d)
 }
 
-// residual is R(F) = sum over g = 2 … 8 of w_g * g * V_g(F), times all denominators.
+// residual returns R(F) = sum over g = 2 … 8 of w_g * g * V_g(F), times all denominators.
 func (o *Oracle) residual(free nvtopo.Mask) *big.Int {
 	if known, ok := o.totals[free]; ok {
 		return known
@@ -55,8 +55,8 @@ func (o *Oracle) residual(free nvtopo.Mask) *big.Int {
 	return sum
 }
 
-// pack is V_g: the greatest total value of disjoint groups of g. The first GPU
-// either stays alone, or is in one group; both are tried, with every group.
+// pack returns V_g: the greatest total value of disjoint groups of g. The first GPU either stays alone,
+// or is in one group; both are tried, with every group.
 func (o *Oracle) pack(free nvtopo.Mask, g int) *big.Int {
 	if free.Len() < g {
 		return new(big.Int)
@@ -78,8 +78,8 @@ func (o *Oracle) pack(free nvtopo.Mask, g int) *big.Int {
 	return best
 }
 
-// value is ring(T) * 0.9^(NUMA nodes - 1) * (0.95 if two of them are more than
-// 20 apart) * (1 - 0.0005 * sum of PCIe ranks), times the first three denominators.
+// value returns ring(T) * 0.9^(NUMA nodes - 1) * (0.95 if two of them are more than 20 apart) * (1 -
+// 0.0005 * sum of PCIe ranks), times the first three denominators.
 func (o *Oracle) value(group nvtopo.Mask) *big.Int {
 	if known, ok := o.values[group]; ok {
 		return known

@@ -27,8 +27,8 @@ func (o *Oracle) Ring(set nvtopo.Mask) (order []int, kBps int64) {
 	return append([]int(nil), r.order...), r.kBps
 }
 
-// Bottleneck returns the weakest link of a ring in the given order; the first
-// one met where several are equally slow. It is the zero Link for one GPU.
+// Bottleneck returns the weakest link of a ring in the given order; the first of several equally slow
+// ones. It is the zero Link for one GPU.
 func Bottleneck(g *nvtopo.Graph, order []int) nvtopo.Link {
 	var weakest nvtopo.Link
 	for i := range order {
@@ -57,9 +57,8 @@ func (o *Oracle) ring(set nvtopo.Mask) ring {
 	return best
 }
 
-// extend tries every order of the GPUs that are left, after path, whose
-// weakest link so far is weakest. A path already no better than the best ring
-// cannot become better, and no ring beats bound.
+// extend tries every order of the remaining GPUs after path, whose weakest link so far is weakest. A path
+// already no better than the best ring cannot become better, and no ring beats bound.
 func (o *Oracle) extend(path []int, left nvtopo.Mask, weakest, bound int64, best *ring) {
 	if weakest <= best.kBps || best.kBps == bound {
 		return
@@ -76,8 +75,8 @@ func (o *Oracle) extend(path []int, left nvtopo.Mask, weakest, bound int64, best
 	}
 }
 
-// ringBound is a bandwidth no ring can exceed: every GPU of a ring of three or
-// more uses two of its links, so the second-best link of each is a limit.
+// ringBound returns a bandwidth that no ring can exceed: every GPU of a ring of three or more uses two of
+// its links, so the second-best link of each is a limit.
 func (o *Oracle) ringBound(set nvtopo.Mask) int64 {
 	bound := int64(math.MaxInt64)
 	for i := range set.All() {

@@ -14,7 +14,7 @@ import (
 // 1024 in the largest configuration).
 const maxNUMAID = 1023
 
-// affinity is what follows the cells of a GPU's row.
+// affinity is the text after the cells of a GPU's row.
 type affinity struct {
 	line   *line
 	cpus   nvtopo.CPUSet
@@ -22,7 +22,7 @@ type affinity struct {
 	numaAt int
 }
 
-// field is a piece of the text after the cells, and where it starts.
+// field is a piece of the text after the cells, and its position.
 type field struct {
 	text string
 	at   int
@@ -42,7 +42,7 @@ func (m *matrix) readAffinity(i int) (affinity, error) {
 	if want := m.columns.count(); len(filled) > want {
 		return a, r.line.errorf(filled[want].at, "want nothing behind the last column of the header, found %s", quote(filled[want].text))
 	}
-	// Also a value that cannot be given to a column must be readable.
+	// Values that cannot be assigned to a column must be readable too.
 	for _, f := range filled {
 		if _, err := parseAffinity(f.text); err != nil {
 			return a, r.line.errorf(f.at, "affinity %s: %v", quote(f.text), err)
@@ -64,10 +64,9 @@ func (m *matrix) readAffinity(i int) (affinity, error) {
 	return a, nil
 }
 
-// assign finds the CPU and the NUMA affinity among the fields. nvidia-smi puts
-// two tabs after a NUMA affinity, and one before it that it doubles for N/A, so
-// with tabs the empty fields do not count columns exactly; without tabs an empty
-// column leaves no trace at all. What stays ambiguous stays unknown.
+// assign finds the CPU and the NUMA affinity among the fields. nvidia-smi puts two tabs after a NUMA
+// affinity, and one before it that it doubles for N/A, so with tabs the empty fields do not number the
+// columns exactly; without tabs an empty column leaves no trace at all. Ambiguous fields stay unknown.
 func (m *matrix) assign(fields, filled []field, tabbed bool) (cpu, numa field) {
 	c := m.columns
 	if len(filled) == c.count() {
@@ -94,7 +93,7 @@ func (m *matrix) assign(fields, filled []field, tabbed bool) (cpu, numa field) {
 	return cpu, numa
 }
 
-// parseAffinity reads a list in the kernel's format, or N/A.
+// parseAffinity parses a list in the kernel's format, or N/A.
 func parseAffinity(s string) ([]int, error) {
 	if s == "N/A" {
 		return nil, nil
@@ -106,8 +105,8 @@ func parseAffinity(s string) ([]int, error) {
 	return list, nil
 }
 
-// isCut reports whether the text ends inside the affinity of GPU i: its row is
-// the last line and has fewer fields than another.
+// isCut reports whether the text ends inside the affinity of GPU i: its row is the last line and has
+// fewer fields than another.
 func (m *matrix) isCut(i, fields int) bool {
 	if m.rows[i].line.no != m.last {
 		return false
@@ -123,8 +122,8 @@ func (m *matrix) isCut(i, fields int) bool {
 // tabbed reports whether tabs separate the text after the cells.
 func (r *row) tabbed() bool { return strings.Contains(r.line.text[r.tail:], "\t") }
 
-// tailFields splits the text after the cells, at tabs where there are any, else
-// at blanks. Fields between tabs may be empty.
+// tailFields splits the text after the cells, at tabs where there are any, else at blanks. Fields between
+// tabs may be empty.
 func (r *row) tailFields() []field {
 	l := r.line
 	at := r.tail

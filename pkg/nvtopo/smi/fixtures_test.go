@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// captures says what each capture of a real machine must give: the NUMA node
-// of each GPU, or for one that was cut the first row that it lacks.
+// captures is the expected result of each capture of a real machine: the NUMA node of each GPU, or for a
+// truncated one the first row that it lacks.
 var captures = map[string]struct {
 	numa        []int
 	wantMissing string

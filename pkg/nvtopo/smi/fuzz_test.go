@@ -35,7 +35,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzNPU and FuzzROCm come to their parser whatever the text looks like.
+// FuzzNPU and FuzzROCm call their parser for any text.
 func FuzzNPU(f *testing.F) {
 	addVendors(f)
 	f.Fuzz(func(t *testing.T, text string, _ bool) {

@@ -11,15 +11,15 @@ import (
 	"unicode/utf8"
 )
 
-// line is one line of input without escapes, whose bytes remember where they
-// were, so that errors point into what the reader sees.
+// line is one line of input without escapes. Its bytes keep their original positions, so that errors
+// refer to the text as the user sees it.
 type line struct {
 	no   int    // from 1
 	text string // escapes removed, every blank but the tab turned into a space
 	cols []int  // original column of each byte of text, and of its end
 }
 
-// column is the original column of byte at, or of the end of the line.
+// column returns the original column of byte at, or of the end of the line.
 func (l *line) column(at int) int {
 	return l.cols[min(max(at, 0), len(l.cols)-1)]
 }

@@ -20,9 +20,8 @@ var (
 	listedSlice = regexp.MustCompile(`^MIG (\S+) +Device +[0-9]+: \(UUID: (\S+)\)$`)
 )
 
-// ParseList reads what `nvidia-smi -L` prints: index, model and UUID of each GPU, and its
-// MIG devices. Other lines around them do not matter. NUMA nodes are not known. Errors in
-// the text are *SyntaxError.
+// ParseList parses the output of `nvidia-smi -L`: index, model and UUID of each GPU, and its MIG devices.
+// Other lines around them are ignored. NUMA nodes are not known. Errors in the text are *SyntaxError.
 func ParseList(r io.Reader) ([]nvtopo.GPU, error) {
 	lines, err := readLines(r)
 	if err != nil {

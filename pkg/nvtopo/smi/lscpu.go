@@ -19,18 +19,18 @@ import (
 // MaxThreadsPerCore is the most hyper-threads of a core: POWER has 8.
 const MaxThreadsPerCore = 8
 
-// Cores is which CPUs are hyper-threads of one core. Its zero value is that nothing is known.
+// Cores is the hyper-threads of each core. Its zero value means that nothing is known.
 type Cores struct {
-	// PerCore is how many hyper-threads each core has; 0 if Siblings says it, or nobody.
+	// PerCore is how many hyper-threads each core has; 0 if Siblings is set or it is not known.
 	PerCore int
 	// Siblings has every core that is online.
 	Siblings []nvtopo.CPUSet
 }
 
-// threadsLine is the line of plain lscpu that counts.
+// threadsLine is the only line of plain lscpu that is used.
 var threadsLine = regexp.MustCompile(`^ *Thread\(s\) per core: *([0-9]+) *$`)
 
-// ParseCores reads what lscpu, lscpu -e or lscpu -p prints, with text around it.
+// ParseCores parses the output of lscpu, lscpu -e or lscpu -p, with text around it.
 func ParseCores(r io.Reader) (Cores, error) {
 	lines, err := readLines(r)
 	if err != nil {
@@ -54,10 +54,10 @@ func ParseCores(r io.Reader) (Cores, error) {
 	return Cores{}, last.errorf(len(last.text), "no cores found: want the output of lscpu, lscpu -e or lscpu -p")
 }
 
-// cpuTable is a table of lscpu -e or -p: at which columns it has what; -1 where it has no such.
+// cpuTable is the columns of a table of lscpu -e or -p; -1 for a missing one.
 type cpuTable struct{ cpu, core, socket, online int }
 
-// tableOf returns the table that a line is the head of.
+// tableOf returns the table of which a line is the head.
 func tableOf(l *line) (t cpuTable, ok bool) {
 	columns := cells(strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(l.text)), "#"))
 	at := func(name string) int { return slices.Index(columns, name) }
@@ -78,10 +78,10 @@ func cells(row string) []string {
 	return strings.Fields(row)
 }
 
-// coreID tells cores apart: with --physical they are numbered anew on each socket.
+// coreID identifies a core: with --physical cores are numbered from 0 on each socket.
 type coreID struct{ socket, core string }
 
-// row returns the CPU and the core of a row; whole is false if the line is none.
+// row returns the CPU and the core of a row; whole is false if the line is not a row.
 func (t *cpuTable) row(row []string) (cpu string, id coreID, whole bool) {
 	if len(row) <= max(t.cpu, t.core, t.socket) {
 		return "", id, false
@@ -99,7 +99,7 @@ func (t *cpuTable) row(row []string) (cpu string, id coreID, whole bool) {
 // offline stands for the core of a CPU that is offline.
 const offline = "-"
 
-// read reads the rows, up to the first line that is none. head is the line before them.
+// read reads the rows, up to the first line that is not a row. head is the line before them.
 func (t *cpuTable) read(head *line, lines []line) ([]nvtopo.CPUSet, error) {
 	siblings, seen := map[coreID]nvtopo.CPUSet{}, map[int]bool{}
 	end := head
@@ -133,7 +133,7 @@ func (t *cpuTable) read(head *line, lines []line) ([]nvtopo.CPUSet, error) {
 	return out, nil
 }
 
-// place sets the hyper-threads of each core of NUMA nodes that nobody else has.
+// place sets the hyper-threads of each core of NUMA nodes, which the caller must not share yet.
 func (c *Cores) place(nodes []nvtopo.NUMANode) error {
 	if c.PerCore == 0 && len(c.Siblings) == 0 {
 		return nil
@@ -173,9 +173,9 @@ func (c *Cores) of(n *nvtopo.NUMANode) ([]nvtopo.CPUSet, error) {
 	return cores, nil
 }
 
-// evenCores takes the CPUs of a node, in ascending order, for so many runs of equal length, the n-th
-// of all runs for one core. That is how kernels count where the runs lie apart (0-31,64-95). One run
-// of all (0-63) may be counted core by core as well, which is refused.
+// evenCores divides the CPUs of a node, in ascending order, into perCore runs of equal length and returns
+// the n-th CPUs of all runs as a core. Kernels number CPUs like that where the runs lie apart
+// (0-31,64-95). A single run (0-63) may be numbered core by core as well, which is refused.
 func evenCores(n *nvtopo.NUMANode, perCore int) ([]nvtopo.CPUSet, error) {
 	length := len(n.CPUs) / perCore
 	told := len(n.CPUs)%perCore == 0

@@ -70,7 +70,7 @@ func TestParseCoresErrors(t *testing.T) {
 	}
 }
 
-// TestGraphCores: the NUMA nodes of a text have the cores that lscpu or a number tells.
+// TestGraphCores: the NUMA nodes of a text have the cores given by lscpu or by a number.
 func TestGraphCores(t *testing.T) {
 	const apart = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tSYS\t0-1,4-5\t0\nGPU1\tSYS\t X \t2-3,6-7\t1\n"
 	const whole = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-3\t0\nGPU1\tPHB\t X \t0-3\t0\n"

@@ -12,20 +12,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// dialect is how one tool writes the cells of its matrix.
+// dialect is the form of the cells in one tool's matrix.
 type dialect struct {
 	prefix string                     // of the accelerators' ids
 	row    *regexp.Regexp             // start of a row of cells, to find rows out of place
-	value  *regexp.Regexp             // one cell, also one that is glued to the next
-	want   string                     // what a cell may be, for messages
-	cell   func(string) (cell, error) // reads what value matched
+	value  *regexp.Regexp             // one cell, also one glued to the next
+	want   string                     // valid cells, for messages
+	cell   func(string) (cell, error) // parses a match of value
 }
 
 // matrix is the table as printed: GPUs first, then adapters.
 type matrix struct {
 	dialect *dialect
 	names   []string // of the columns, hence of the rows
-	numbers []int    // by which the tool calls the GPUs
+	numbers []int    // the tool's numbers of the GPUs
 	gpus    int      // how many of names are GPUs
 	columns columns  // which columns follow the cells
 	rows    []row    // one per name, in the same order
@@ -33,10 +33,10 @@ type matrix struct {
 	last    int // number of the text's last line
 }
 
-// columns says which affinity columns the header announces.
+// columns is which affinity columns the header announces.
 type columns struct{ cpu, numa, gpuNUMA bool }
 
-// count is the number of announced columns.
+// count returns the number of announced columns.
 func (c columns) count() int {
 	n := 0
 	for _, has := range []bool{c.cpu, c.numa, c.gpuNUMA} {
@@ -56,8 +56,8 @@ type row struct {
 // cell is one value of the matrix; the diagonal has the zero class.
 type cell struct {
 	class    nvtopo.Class
-	switched bool // the tool says that the path goes through a switch
-	at       int  // where it is in its line
+	switched bool // the tool reports a path through a switch
+	at       int  // position in its line
 }
 
 // deviceName matches the names that may be glued together when tabs are lost.
@@ -69,8 +69,8 @@ var (
 	p2pRow = regexp.MustCompile(`^[ \t]*GPU[0-9]+[ \t]+(X[ \t]+)?(OK|CNS|GNS|TNS|NS|DR|U)([ \t]|$)`)
 )
 
-// nvidia is the dialect of `nvidia-smi topo`, and of `nvtopo matrix`, which
-// draws the links of other vendors in the same way.
+// nvidia is the dialect of `nvidia-smi topo`, and of `nvtopo matrix`, which prints the links of other
+// vendors in the same way.
 var nvidia = dialect{
 	prefix: "GPU-",
 	row: regexp.MustCompile(`^[ \t]*(GPU|NIC|mlx[0-9]+_)[0-9]+[ \t]+` +
@@ -83,8 +83,8 @@ var nvidia = dialect{
 	},
 }
 
-// readMatrix finds the matrix and reads it. Text before and after is ignored,
-// but a second matrix is an error: which one was meant?
+// readMatrix finds the matrix and reads it. Text before and after is ignored, but a second matrix is an
+// error, since it would be ambiguous.
 func readMatrix(lines []line) (*matrix, error) {
 	for i := range lines {
 		l := &lines[i]
@@ -103,7 +103,7 @@ func readMatrix(lines []line) (*matrix, error) {
 	return nil, last.errorf(len(last.text), "no topology matrix found: no header line GPU0, GPU1, …")
 }
 
-// readBelow reads what follows the header, which is lines[head].
+// readBelow reads the lines after the header, which is lines[head].
 func (m *matrix) readBelow(lines []line, head int) error {
 	m.last = lines[len(lines)-1].no
 	rest, err := m.readRows(lines, head)
@@ -122,8 +122,8 @@ func isMatrixHeader(lines []line, i int) bool {
 	return isHeader(&lines[i]) && (i+1 == len(lines) || !p2pRow.MatchString(lines[i+1].text))
 }
 
-// isHeader reports whether the line is a matrix's header: it starts with a GPU
-// and goes on with another device or to an affinity column, or ends there.
+// isHeader reports whether the line is a matrix's header: it starts with a GPU, followed by another
+// device, an affinity column or the end of the line.
 func isHeader(l *line) bool {
 	rest := l.text[l.skipBlanks(0):]
 	name := deviceName.FindString(rest)
@@ -134,7 +134,7 @@ func isHeader(l *line) bool {
 	return rest == "" || deviceName.MatchString(rest) || strings.Contains(rest, "CPU Affinity")
 }
 
-// readHeader reads the columns' names.
+// readHeader reads the names of the columns from the header.
 func readHeader(l *line) (*matrix, error) {
 	m := &matrix{dialect: &nvidia, legend: map[string]string{}}
 	at := l.skipBlanks(0)
@@ -157,8 +157,8 @@ func readHeader(l *line) (*matrix, error) {
 	return m, nil
 }
 
-// addColumn appends a device. nvidia-smi numbers GPUs from 0 without gaps, even
-// where a container sees a few only, and prints adapters after them.
+// addColumn appends a device. nvidia-smi numbers GPUs from 0 without gaps, even in a container that sees
+// only some of them, and prints adapters after them.
 func (m *matrix) addColumn(l *line, at int, name string) error {
 	switch {
 	case slices.Contains(m.names, name):
@@ -179,7 +179,7 @@ func (m *matrix) addColumn(l *line, at int, name string) error {
 	return nil
 }
 
-// readTitles reads the affinity titles when they start at at; they end the header.
+// readTitles reads the affinity titles if they start at byte at; they end the header.
 func (m *matrix) readTitles(l *line, at int) (done bool, err error) {
 	if _, w := l.word(at); w != "GPU" && !strings.HasPrefix(w, "CPU") && !strings.HasPrefix(w, "NUMA") {
 		return false, nil
@@ -242,8 +242,8 @@ func startsWithName(s, name string) bool {
 	return ok && (rest == "" || !strings.ContainsAny(rest[:1], "0123456789_"))
 }
 
-// readRow reads the cells of the next row from byte at on. Blanks between cells
-// do not count, because captures lose them; the diagonal pins every position.
+// readRow reads the cells of the next row from byte at on. Blanks between cells are ignored, because
+// captures lose them; the diagonal fixes every position.
 func (m *matrix) readRow(l *line, at int) (row, error) {
 	r := row{line: l, cells: make([]cell, len(m.names))}
 	self := len(m.rows)
@@ -295,8 +295,8 @@ func firstWord(s string) string {
 // legendEntry matches "NIC0: mlx5_0" below the matrix.
 var legendEntry = regexp.MustCompile(`^[ \t]*(NIC[0-9]+):[ \t]*([A-Za-z][A-Za-z0-9_.-]{0,62})[ \t]*$`)
 
-// readRest takes adapter names from the legend and refuses what shows that the
-// matrix goes on: a row without a column, or another matrix.
+// readRest reads adapter names from the legend and refuses lines that continue the matrix: a row without
+// a column, or another matrix.
 func (m *matrix) readRest(rest []line) error {
 	used := map[string]bool{}
 	for i := range rest {

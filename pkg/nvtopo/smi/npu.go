@@ -11,10 +11,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Links of an Ascend NPU whose number npu-smi does not print. HCCS joins two NPUs
-// by one of up to seven links, so that 7 peers are the most that a mesh has. To the
-// switch of an Atlas A3 go all 7, 196 GB/s. The two dies of a 910C have 270 GB/s in
-// one direction between them (SIO), as much as 9 links, rounded down. Source: the
+// Links of an Ascend NPU whose number npu-smi does not print. HCCS joins two NPUs by one of up to seven
+// links, so a mesh has at most 7 peers. All 7, 196 GB/s, go to the switch of an Atlas A3. The two dies of
+// a 910C have 270 GB/s in one direction between them (SIO), as much as 9 links, rounded down. Source: the
 // CloudMatrix384 paper, arXiv 2506.12708.
 const (
 	hccsLanes       = 1
@@ -50,8 +49,8 @@ func npuCell(s string) (cell, error) {
 	return cell{class: class}, err
 }
 
-// isNPUHeader reports whether the line names an NPU and then another one or the
-// CPU affinity, or ends there.
+// isNPUHeader reports whether the line names an NPU and then another one or the CPU affinity, or ends
+// there.
 func isNPUHeader(l *line) bool {
 	at, first := l.word(0)
 	if !npuName.MatchString(first) {
@@ -95,8 +94,8 @@ func readNPUHeader(l *line) (*matrix, error) {
 	return m, nil
 }
 
-// addNPU appends a device. Containers see some of a machine's NPUs, under their
-// numbers there: these have gaps, but ascend.
+// addNPU appends a device. Containers see some of a machine's NPUs, under their numbers on the machine:
+// these have gaps, but ascend.
 func (m *matrix) addNPU(l *line, at int, name string) error {
 	match := npuName.FindStringSubmatch(name)
 	if match == nil {

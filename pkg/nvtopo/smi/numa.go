@@ -9,9 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// placeGPUs sets the CPUs and the NUMA node of every GPU from the affinity
-// columns, and returns the machine's NUMA nodes: those of numactl if known,
-// else what the matrix shows of them.
+// placeGPUs sets the CPUs and the NUMA node of every GPU from the affinity columns, and returns the
+// machine's NUMA nodes: those of numactl if known, else those that the matrix shows.
 func (m *matrix) placeGPUs(gpus []nvtopo.GPU, known []nvtopo.NUMANode) ([]nvtopo.NUMANode, error) {
 	for i := range gpus {
 		a, err := m.readAffinity(i)
@@ -32,9 +31,8 @@ func (m *matrix) placeGPUs(gpus []nvtopo.GPU, known []nvtopo.NUMANode) ([]nvtopo
 	return nodesOf(gpus), nil
 }
 
-// node is the one NUMA node that the "NUMA Affinity" cell stands for. Several
-// nodes ("0-3", or "0,3-9" where GPU memory is NUMA nodes too) are told apart
-// by numactl: nodes without CPUs drop out.
+// node returns the one NUMA node of the "NUMA Affinity" cell. Several nodes ("0-3", or "0,3-9" where GPU
+// memory is NUMA nodes too) are resolved with numactl: nodes without CPUs are dropped.
 func (a *affinity) node(known []nvtopo.NUMANode) (int, error) {
 	switch len(a.numa) {
 	case 0:
@@ -58,14 +56,13 @@ func (a *affinity) node(known []nvtopo.NUMANode) (int, error) {
 	return ids[0], nil
 }
 
-// placeByCPUs serves old drivers, whose matrix has no NUMA column but prints
-// as CPU affinity the CPUs of the GPU's own NUMA node.
+// placeByCPUs places GPUs of old drivers, whose matrix has no NUMA column but prints as CPU affinity the
+// CPUs of the GPU's own NUMA node.
 //
-// With numactl, a GPU is on the node that has exactly its CPUs. Without, GPUs
-// with equal lists are on one node, numbered as nodeNumbers says, if nothing
-// speaks against it: every GPU has a list, different lists share no CPU, and no
-// pair with one list is SYS apart. A single list is believed only if all pairs
-// say that they are on one node, since a container's CPU limit makes all lists equal.
+// With numactl, a GPU is on the node that has exactly its CPUs. Without, GPUs with equal lists are on one
+// node, numbered by nodeNumbers, unless the matrix contradicts it: every GPU must have a list, different
+// lists must share no CPU, and no pair with one list may be SYS apart. A single list is used only if all
+// pairs are on one node by their levels, since a container's CPU limit makes all lists equal.
 func (m *matrix) placeByCPUs(gpus []nvtopo.GPU, known []nvtopo.NUMANode) {
 	if len(known) > 0 {
 		for i := range gpus {
@@ -87,10 +84,10 @@ func (m *matrix) placeByCPUs(gpus []nvtopo.GPU, known []nvtopo.NUMANode) {
 	}
 }
 
-// nodeNumbers numbers the nodes that have these CPUs, given by their lowest CPU.
-// If each has one run of n CPUs that starts at a multiple of n, the machine counts
-// evenly, and the run's place tells the number also where nodes without a GPU lie
-// between (Kunpeng servers: 0-23, 48-71, … are nodes 0, 2, …). Else 0, 1, ….
+// nodeNumbers numbers the nodes that have these CPUs, given by their lowest CPU. If each has one run of n
+// CPUs that starts at a multiple of n, the machine numbers evenly, and the run's position gives the
+// number even if nodes without a GPU lie between (Kunpeng servers: 0-23, 48-71, … are nodes 0, 2, …).
+// Otherwise 0, 1, ….
 func nodeNumbers(groups []nvtopo.CPUSet) []int {
 	counted, even := make([]int, len(groups)), make([]int, len(groups))
 	n := len(groups[0])
@@ -105,8 +102,8 @@ func nodeNumbers(groups []nvtopo.CPUSet) []int {
 	return counted
 }
 
-// cpuGroups returns the distinct CPU lists by their lowest CPU, and whether
-// they may be taken for NUMA nodes.
+// cpuGroups returns the distinct CPU lists by their lowest CPU, and whether they may be used as NUMA
+// nodes.
 func (m *matrix) cpuGroups(gpus []nvtopo.GPU) (groups []nvtopo.CPUSet, ok bool) {
 	for i := range gpus {
 		mine := gpus[i].CPUs
@@ -140,9 +137,8 @@ func (m *matrix) cpuGroups(gpus []nvtopo.GPU) (groups []nvtopo.CPUSet, ok bool) 
 	return groups, true
 }
 
-// nodesOf lists the NUMA nodes that the GPUs are on. A node has the CPUs of its
-// GPUs' affinity, unless another node claims one of them: then the lists are
-// clipped to the caller's CPUs and say nothing.
+// nodesOf returns the NUMA nodes that the GPUs are on. A node has the CPUs of its GPUs' affinity, unless
+// another node has one of them too: then the lists are clipped to the caller's CPUs and are not used.
 func nodesOf(gpus []nvtopo.GPU) []nvtopo.NUMANode {
 	byID := map[int]nvtopo.CPUSet{}
 	for i := range gpus {

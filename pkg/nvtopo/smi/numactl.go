@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// maxNUMANodes bounds the nodes of one machine: 64 is what a NodeGPUTopology
-// may list; the most seen is 36 (four Grace Hopper modules).
+// maxNUMANodes bounds the nodes of one machine: a NodeGPUTopology may list 64; the most seen is 36 (four
+// Grace Hopper modules).
 const maxNUMANodes = 64
 
 // SLIT values: ACPI reserves those below 10, and 255 means unreachable.
@@ -29,22 +29,21 @@ var (
 	numbersLine   = regexp.MustCompile(`^[0-9]+(?: +[0-9]+)*$`)
 )
 
-// numaText is what was read so far of `numactl --hardware`.
+// numaText is the part of `numactl --hardware` read so far.
 type numaText struct {
 	nodes     []nvtopo.NUMANode
 	available []int // ids that the first line announces; nil without that line
 	sized     map[int]bool
-	titled    bool          // the title "node distances:" was there
+	titled    bool          // the title "node distances:" was found
 	columns   []int         // ids of the distance table's columns
 	rows      map[int][]int // distances by id
-	// open takes further numbers of the list that the last line began; nil when
-	// no list is open.
+	// open adds further numbers to the list that the last line began; nil when no list is open.
 	open func(*line, string) error
 }
 
-// ParseNUMA reads what `numactl --hardware` prints, with text around it. Memory
-// sizes are in MB of 2^20 bytes there. Either part may be absent as a whole (the
-// list of nodes, or the distances); one that is incomplete is a *SyntaxError.
+// ParseNUMA parses the output of `numactl --hardware`, with text around it. Memory sizes are in MB of
+// 2^20 bytes there. Either part may be absent as a whole (the list of nodes, or the distances); an
+// incomplete one is a *SyntaxError.
 func ParseNUMA(r io.Reader) ([]nvtopo.NUMANode, error) {
 	lines, err := readLines(r)
 	if err != nil {
@@ -60,8 +59,8 @@ func ParseNUMA(r io.Reader) ([]nvtopo.NUMANode, error) {
 	return t.finish(last)
 }
 
-// read takes one line. A line of numbers alone continues the list before it:
-// captures wrap long CPU lists.
+// read processes one line. A line of numbers alone continues the list before it: captures wrap long CPU
+// lists.
 func (t *numaText) read(l *line) error {
 	s := strings.TrimSpace(strings.ReplaceAll(l.text, "\t", " "))
 	if numbersLine.MatchString(s) && t.open != nil {
@@ -115,7 +114,7 @@ func (t *numaText) readAvailable(l *line, count, list string) error {
 	return nil
 }
 
-// readCPUs starts a node; its list may go on in the next lines.
+// readCPUs starts a node; its list may continue in the next lines.
 func (t *numaText) readCPUs(l *line, id, list string) error {
 	n, err := t.id(l, id)
 	if err != nil {

@@ -18,15 +18,14 @@ const (
 	maxDevices = 256
 )
 
-// maxLinksPerGPU is the most NVLinks of a GPU that exists without a switch
-// (Hopper and Blackwell have 18).
+// maxLinksPerGPU is the most NVLinks of a GPU without a switch (Hopper and Blackwell have 18).
 const maxLinksPerGPU = 18
 
-// fullSwitchGPUs is the number of GPUs from which an all-to-all fabric is
-// taken to be switched: no machine joins eight directly with equal links.
+// fullSwitchGPUs is the number of GPUs from which an all-to-all fabric is taken to be switched: no
+// machine joins eight directly with equal links.
 const fullSwitchGPUs = 8
 
-// Options tell Parse what the text does not say. The zero value is valid.
+// Options hold facts that the text lacks. The zero value is valid.
 type Options struct {
 	// Model is the product name of all accelerators; it decides the bandwidth of
 	// a fabric link.
@@ -35,12 +34,12 @@ type Options struct {
 	PCIeGen nvtopo.PCIeGen
 	// NUMA lists the machine's NUMA nodes, from ParseNUMA.
 	NUMA []nvtopo.NUMANode
-	// Cores tells the hyper-threads of each core, from ParseCores.
+	// Cores is the hyper-threads of each core, from ParseCores.
 	Cores Cores
 }
 
-// SyntaxError says where a text could not be read, and why. Line and Column
-// count from 1; a column is a byte of the line, a tab counts as one.
+// SyntaxError is a position at which a text could not be parsed, and the reason. Line and Column start at
+// 1; a column is a byte of the line, also for a tab.
 type SyntaxError struct {
 	Line, Column int
 	Msg          string
@@ -51,14 +50,14 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Msg)
 }
 
-// Parse reads what one of the tools of this package prints, with whatever text
-// there is around it. Errors in the text are *SyntaxError.
+// Parse parses the output of one of the tools of this package, with any text around it. Errors in the
+// text are *SyntaxError.
 func Parse(r io.Reader, opts Options) (*nvtopo.Graph, error) {
 	g, _, err := ParseTool(r, opts)
 	return g, err
 }
 
-// ParseTool is Parse, and says whose text it was.
+// ParseTool is Parse that also returns the tool that printed the text.
 func ParseTool(r io.Reader, opts Options) (*nvtopo.Graph, Tool, error) {
 	lines, err := readLines(r)
 	if err != nil {
@@ -67,7 +66,7 @@ func ParseTool(r io.Reader, opts Options) (*nvtopo.Graph, Tool, error) {
 	tool := toolOf(lines)
 	g, err := parseLines(tool, lines, opts)
 	if err == nil {
-		err = opts.Cores.place(g.NUMANodes) // nobody else has the graph yet
+		err = opts.Cores.place(g.NUMANodes) // the graph is not shared yet
 	}
 	if err != nil {
 		return nil, tool, err
@@ -90,7 +89,7 @@ func parseLines(tool Tool, lines []line, opts Options) (*nvtopo.Graph, error) {
 	return m.graph(opts)
 }
 
-// graph turns a complete matrix into a link graph.
+// graph converts a complete matrix into a link graph.
 func (m *matrix) graph(opts Options) (*nvtopo.Graph, error) {
 	if err := m.checkSymmetric(); err != nil {
 		return nil, err
@@ -136,14 +135,14 @@ func (m *matrix) checkSymmetric() error {
 	return nil
 }
 
-// switched applies the rule of the package comment.
+// switched reports whether the fabric goes through switches, by the rule of the package comment.
 func (m *matrix) switched() bool {
 	if m.gpus < 2 {
 		return false
 	}
 	first := m.rows[0].cells[1].class
 	if first.Kind != nvtopo.KindNVLink {
-		return false // the other fabrics' tools say it, or there is none
+		return false // the other fabrics' tools report it, or there is no fabric
 	}
 	for i := range m.gpus {
 		for j := range i {
@@ -155,8 +154,7 @@ func (m *matrix) switched() bool {
 	return m.gpus >= fullSwitchGPUs || first.Lanes*(m.gpus-1) > maxLinksPerGPU
 }
 
-// nics lists the adapters with their PCIe level to each GPU. The legend's name
-// replaces "NIC0" where it is there.
+// nics returns the adapters with their PCIe level to each GPU. A name in the legend replaces "NIC0".
 func (m *matrix) nics() []nvtopo.NIC {
 	var out []nvtopo.NIC
 	for k := m.gpus; k < len(m.names); k++ {
@@ -172,7 +170,7 @@ func (m *matrix) nics() []nvtopo.NIC {
 	return out
 }
 
-// errorf makes a SyntaxError at byte at of the cleaned line.
+// errorf returns a SyntaxError at byte at of the cleaned line.
 func (l *line) errorf(at int, format string, args ...any) error {
 	return &SyntaxError{Line: l.no, Column: l.column(at), Msg: shorten(fmt.Sprintf(format, args...), maxMessage)}
 }
@@ -189,7 +187,7 @@ func shorten(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// quote shortens text from outside before it goes into a message.
+// quote returns a text from outside shortened and quoted, for a message.
 func quote(s string) string {
 	return strconv.Quote(shorten(strings.TrimSpace(s), 24))
 }

@@ -19,8 +19,8 @@ const (
 	rocmNUMA    = "Numa Nodes"
 )
 
-// xgmiHopWeight is what each physical hop adds to the weight of an XGMI path
-// (KFD_CRAT_XGMI_WEIGHT of the amdgpu driver). maxXGMIHops bounds a path.
+// xgmiHopWeight is the weight of each physical hop of an XGMI path (KFD_CRAT_XGMI_WEIGHT of the amdgpu
+// driver). maxXGMIHops bounds a path.
 const (
 	xgmiHopWeight = 15
 	maxXGMIHops   = 16
@@ -45,7 +45,7 @@ type rocmRow struct {
 	values []field
 }
 
-// rocmNode is where a GPU is: what sysfs says (affinity), and the CPUs that the
+// rocmNode is the position of a GPU: its node in sysfs (affinity), and the node of the CPUs that the
 // driver finds nearest (node).
 type rocmNode struct {
 	line           *line
@@ -60,7 +60,7 @@ var (
 	rocmNUMALine  = regexp.MustCompile(`^[ \t]*GPU *\[?(0|[1-9][0-9]{0,3})\]?[ \t]*:[ \t]*\(Topology\) Numa (Node|Affinity):[ \t]*(-?[0-9]{1,4})[ \t]*$`)
 )
 
-// rocmTitle is the title of a table that starts with this line, "" for any other.
+// rocmTitle returns the title of a table that starts with this line, "" for any other.
 func rocmTitle(l *line) string {
 	if m := rocmTitleLine.FindStringSubmatch(l.text); m != nil {
 		return m[1]
@@ -68,8 +68,8 @@ func rocmTitle(l *line) string {
 	return ""
 }
 
-// parseROCm reads the tables of `rocm-smi --showtopo`. Only the link types are
-// needed; `--showtopotype` alone prints no more.
+// parseROCm parses the tables of `rocm-smi --showtopo`. Only the link types are required;
+// `--showtopotype` alone prints no more.
 func parseROCm(lines []line, opts Options) (*nvtopo.Graph, error) {
 	r := &rocm{tables: map[string]*rocmTable{}}
 	for i := 0; i < len(lines); {
@@ -94,8 +94,8 @@ func parseROCm(lines []line, opts Options) (*nvtopo.Graph, error) {
 	return r.graph(opts)
 }
 
-// readSection reads what follows the title in lines[at] and returns the number of
-// the line after it.
+// readSection reads the lines after the title in lines[at] and returns the number of the line after the
+// section.
 func (r *rocm) readSection(title string, lines []line, at int) (next int, err error) {
 	if r.tables[title] != nil || title == rocmNUMA && r.numa != nil {
 		return 0, lines[at].errorf(lines[at].skipBlanks(0), "a second %q: give one output", title)
@@ -232,7 +232,7 @@ func (r *rocm) readNUMA(lines []line, at int) (next int, err error) {
 	return at, nil
 }
 
-// check compares the tables with each other and with themselves.
+// check refuses tables or a NUMA list of other GPUs than the link types, and asymmetric tables.
 func (r *rocm) check() error {
 	links := r.tables[rocmLinks]
 	for _, title := range []string{rocmWeights, rocmHops, rocmLinks} {
@@ -267,7 +267,7 @@ func (r *rocm) check() error {
 	return nil
 }
 
-// number reads the value of a pair in a table; 0 without that table.
+// number parses the value of a pair in a table; 0 without that table.
 func (r *rocm) number(title string, i, j, most int) (int, error) {
 	t := r.tables[title]
 	if t == nil {
@@ -282,7 +282,7 @@ func (r *rocm) number(title string, i, j, most int) (int, error) {
 	return n, nil
 }
 
-// errorAt is an error about the link type of a pair.
+// errorAt returns an error about the link type of a pair.
 func (r *rocm) errorAt(i, j int, format string, args ...any) error {
 	t := r.tables[rocmLinks]
 	return t.rows[i].line.errorf(t.rows[i].values[j].at, "row %s, column %s: %s", t.names[i], t.names[j], fmt.Sprintf(format, args...))

@@ -13,11 +13,11 @@ import (
 // maxROCmValue bounds weights and hops.
 const maxROCmValue = 10_000
 
-// socketHops is the number of hops from which a PCIe path crosses sockets: 2 is
-// through the CPU that both GPUs are at, more is through two.
+// socketHops is the number of hops from which a PCIe path crosses sockets: 2 hops go through the CPU of
+// both GPUs, more go through two CPUs.
 const socketHops = 3
 
-// graph turns complete tables into a link graph.
+// graph converts complete tables into a link graph.
 func (r *rocm) graph(opts Options) (*nvtopo.Graph, error) {
 	t := r.tables[rocmLinks]
 	gpus := make([]nvtopo.GPU, len(t.names))
@@ -48,8 +48,7 @@ func (r *rocm) graph(opts Options) (*nvtopo.Graph, error) {
 	return g, nil
 }
 
-// place sets a GPU's NUMA node: the one sysfs names, else the nearest CPUs'. The
-// CPUs are numactl's.
+// place sets a GPU's NUMA node: that of sysfs, else that of the nearest CPUs. The CPUs are numactl's.
 func (r *rocm) place(d *nvtopo.GPU, name string, known []nvtopo.NUMANode) error {
 	d.NUMANode = nvtopo.UnknownNUMA
 	n, ok := r.numa[name]
@@ -71,7 +70,7 @@ func (r *rocm) place(d *nvtopo.GPU, name string, known []nvtopo.NUMANode) error 
 	return nil
 }
 
-// link is the path of a pair.
+// link returns the link of a pair.
 func (r *rocm) link(gpus []nvtopo.GPU, i, j int, opts Options) (nvtopo.Link, error) {
 	weight, err := r.number(rocmWeights, i, j, maxROCmValue)
 	if err != nil {
@@ -100,16 +99,16 @@ func (r *rocm) link(gpus []nvtopo.GPU, i, j int, opts Options) (nvtopo.Link, err
 	}
 }
 
-// xgmiLink is a path over so many physical hops. How many links a hop has the text
-// does not say: one counts.
+// xgmiLink returns a link over the given number of physical hops. The text does not give the links of a
+// hop: one is assumed.
 func xgmiLink(steps int, opts Options) nvtopo.Link {
 	class := nvtopo.Class{Kind: nvtopo.KindXGMI, Lanes: 1}
 	perLink := nvtopo.FabricPerLink(nvtopo.KindXGMI, opts.Model)
 	return nvtopo.NewLink(class, nvtopo.PCIeUnknown, opts.PCIeGen, perLink, false).Over(steps)
 }
 
-// pcieLevel tells no more than within or across sockets: that is all that the hops
-// say. Without them the NUMA nodes do.
+// pcieLevel returns whether a path is within or across sockets, as NODE or SYS: the hops show no more.
+// Without hops the NUMA nodes decide.
 func pcieLevel(gpus []nvtopo.GPU, i, j, hops int) nvtopo.PCIeLevel {
 	near := hops < socketHops
 	if hops == 0 {

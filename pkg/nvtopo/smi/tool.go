@@ -5,26 +5,26 @@ package smi
 // Tool is the program that printed a text.
 type Tool uint8
 
-// The tools. NVIDIA is also what a text is taken for that no tool printed: the
-// errors then say what is looked for in most cases.
+// The tools. NVIDIA is also used for a text that no tool printed: the errors then name the form expected
+// in most cases.
 const (
 	NVIDIA Tool = iota // nvidia-smi topo -m or -mp
 	Ascend             // npu-smi info -t topo
 	AMD                // rocm-smi --showtopo
 )
 
-// String is the command that prints the text.
+// String returns the command that prints the text.
 func (t Tool) String() string {
 	return [...]string{"nvidia-smi topo -m", "npu-smi info -t topo", "rocm-smi --showtopo"}[t]
 }
 
-// Resource is the extended resource under which the vendor's own device plugin
-// offers the accelerators.
+// Resource returns the extended resource under which the vendor's own device plugin offers the
+// accelerators.
 func (t Tool) Resource() string {
 	return [...]string{"nvidia.com/gpu", "huawei.com/Ascend910", "amd.com/gpu"}[t]
 }
 
-// toolOf tells by the first line that only one tool prints.
+// toolOf identifies the tool by the first line that only one tool prints.
 func toolOf(lines []line) Tool {
 	for i := range lines {
 		l := &lines[i]

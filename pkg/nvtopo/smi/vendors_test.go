@@ -25,7 +25,7 @@ func example(tb testing.TB, name string) string {
 	return string(text)
 }
 
-// fromFirst lists what joins GPU 0 to each other one.
+// fromFirst lists the links of GPU 0 to each other one.
 func fromFirst(g *nvtopo.Graph) (out []nvtopo.Link) {
 	for j := 1; j < g.Len(); j++ {
 		out = append(out, g.Link(0, j))
@@ -251,7 +251,7 @@ func TestOtherVendorsErrors(t *testing.T) {
 	}
 }
 
-// TestOtherVendorsVariants reads what differs between releases and shells.
+// TestOtherVendorsVariants parses the variants of releases and shells.
 func TestOtherVendorsVariants(t *testing.T) {
 	known := []nvtopo.NUMANode{{ID: 0, CPUs: nvtopo.NewCPUSet(0, 1)}, {ID: 1, CPUs: nvtopo.NewCPUSet(2, 3)}}
 	tests := map[string]struct {

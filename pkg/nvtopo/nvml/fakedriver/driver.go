@@ -15,7 +15,7 @@ import (
 // fills, and the name by which programs load it.
 const LibraryName = "libnvidia-ml.so.1"
 
-// Version is the driver's version as it says.
+// Version is the version that the driver reports.
 const Version = "580.95.05"
 
 // Driver is a machine written to a folder.
@@ -25,8 +25,8 @@ type Driver struct {
 	gpus   int
 }
 
-// Write writes a machine to a folder, which it makes: the graph, whose slots are
-// of the given PCIe generation.
+// Write writes a machine to a folder, which it creates: the graph, with slots of the given PCIe
+// generation.
 func Write(dir string, g *nvtopo.Graph, gen nvtopo.PCIeGen) (*Driver, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -48,16 +48,15 @@ func Write(dir string, g *nvtopo.Graph, gen nvtopo.PCIeGen) (*Driver, error) {
 
 func (d *Driver) machine() string { return filepath.Join(d.dir, "machine.txt") }
 
-// Sysfs is the root of the machine's sysfs, for --sysfs-root.
+// Sysfs returns the root of the machine's sysfs, for --sysfs-root.
 func (d *Driver) Sysfs() string { return filepath.Join(d.dir, "sys") }
 
-// Env are the variables by which the library finds the machine and the faults.
+// Env returns the variables by which the library finds the machine and the faults.
 func (d *Driver) Env() []string {
 	return []string{"FAKENVML_MACHINE=" + d.machine(), "FAKENVML_FAULTS=" + d.Faults.path}
 }
 
-// capability is the CUDA compute capability of a product
-// (developer.nvidia.com/cuda-gpus).
+// capability returns the CUDA compute capability of a product (developer.nvidia.com/cuda-gpus).
 func capability(model string) (major, minor int, err error) {
 	for _, c := range []struct {
 		part         string
@@ -80,14 +79,14 @@ func capability(model string) (major, minor int, err error) {
 	return 0, 0, fmt.Errorf("the compute capability of %q is not known", model)
 }
 
-// Values of nvmlGpuTopologyLevel_t (nvml.h).
+// ancestor returns the value of nvmlGpuTopologyLevel_t (nvml.h) for a PCIe level.
 func ancestor(l nvtopo.PCIeLevel) int {
 	return map[nvtopo.PCIeLevel]int{
 		nvtopo.PCIePIX: 10, nvtopo.PCIePXB: 20, nvtopo.PCIePHB: 30, nvtopo.PCIeNODE: 40, nvtopo.PCIeSYS: 50,
 	}[l]
 }
 
-// The far ends of links to a switch. From Blackwell on drivers tell no address.
+// The far ends of links to a switch. From Blackwell on drivers report no address.
 const (
 	switchAddress = "0000:fd:00.0"
 	hiddenAddress = "FFFFFFFF:FF:FF.0"
@@ -96,7 +95,7 @@ const (
 	hopper, blackwell = 9, 10
 )
 
-// describe writes the graph in the form that lib/machine.c reads.
+// describe returns the graph in the form that lib/machine.c reads.
 func describe(g *nvtopo.Graph, gen nvtopo.PCIeGen) (string, error) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "driver %s\n", Version)
@@ -141,7 +140,7 @@ func describe(g *nvtopo.Graph, gen nvtopo.PCIeGen) (string, error) {
 	return out.String(), nil
 }
 
-// switchLinks is how many links a GPU has to switches: all of them serve each peer.
+// switchLinks returns how many links a GPU has to switches: all of them serve each peer.
 func switchLinks(g *nvtopo.Graph, i int) int {
 	n := 0
 	for j := range g.GPUs {
@@ -152,8 +151,8 @@ func switchLinks(g *nvtopo.Graph, i int) int {
 	return n
 }
 
-// pcieLevel is the level of two GPUs. A driver always knows it; where the graph
-// does not, they are at least on one NUMA node or not.
+// pcieLevel returns the level of two GPUs. A driver always knows it; where the graph does not, it is
+// derived from their NUMA nodes.
 func pcieLevel(g *nvtopo.Graph, i, j int) nvtopo.PCIeLevel {
 	switch l := g.Link(i, j); {
 	case l.PCIe != nvtopo.PCIeUnknown:
@@ -165,8 +164,7 @@ func pcieLevel(g *nvtopo.Graph, i, j int) nvtopo.PCIeLevel {
 	}
 }
 
-// nvmlAddress is a PCI address as drivers print it: with a domain of eight
-// digits and in capitals.
+// nvmlAddress returns a PCI address as drivers print it: with a domain of eight digits and in capitals.
 func nvmlAddress(address string) string {
 	domain, rest, _ := strings.Cut(address, ":")
 	return strings.ToUpper(fmt.Sprintf("%08s:%s", domain, rest))

@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/live"
 )
 
-// library is what `make fakedriver` builds.
+// library returns the path of the library that `make fakedriver` builds.
 func library(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "..", "..", "bin", "fakedriver", LibraryName))
@@ -54,11 +54,10 @@ func load(t *testing.T, name string) (*Driver, *nvtopo.Graph) {
 	return d, g
 }
 
-// known leaves of a graph what a driver and a kernel tell as well: of an
-// adapter whose NUMA node is not known no level to a GPU follows from its place;
-// of one on a GPU's NUMA node it is never seen that the way between their host
-// bridges is as long as between sockets; and of a GPU with NVLink the catalogue
-// does not always know the PCIe level.
+// known returns the part of a graph that a driver and a kernel report too. Left out are: the levels of an
+// adapter whose NUMA node is not known; NODE or SYS of one on a GPU's NUMA node, since the path between
+// their host bridges is never seen to be as long as between sockets; and the PCIe level of a GPU with
+// NVLink, which the catalogue does not always have.
 func known(t *testing.T, g, other *nvtopo.Graph) *nvtopo.Graph {
 	t.Helper()
 	links := map[[2]int]nvtopo.Link{}
@@ -234,7 +233,7 @@ func TestPartitionedGPU(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range slices {
 		seen[s.UUID] = true
-		// The driver tells a slice's memory in MiB.
+		// The driver reports a slice's memory in MiB.
 		if want := g.GPUs[2].Memory / 8 >> 20 << 20; s.GPUSlices != 1 || s.ComputeSlices != 1 || s.MemoryBytes != want || !strings.HasPrefix(s.UUID, "MIG-") {
 			t.Errorf("slice %+v, want one of %d bytes", s, want)
 		}
@@ -250,7 +249,7 @@ func TestPartitionedGPU(t *testing.T) {
 	}
 }
 
-// TestGPUState: the state of a GPU is told.
+// TestGPUState: the state of a GPU is reported.
 func TestGPUState(t *testing.T) {
 	d, _ := load(t, "dgx-h100")
 	lib := live.New(library(t))

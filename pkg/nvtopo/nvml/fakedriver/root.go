@@ -17,10 +17,9 @@ const (
 	controlMinor = 255
 )
 
-// WriteRoot writes a driver's installation to a folder: library files of the
-// version that the driver says, of which only the one that is given has content,
-// and a character device for each GPU, under its index. What generates CDI
-// specifications looks for these. It needs the right to make device nodes.
+// WriteRoot writes a driver's installation to a folder: library files of the driver's version, of which
+// only the given one has content, and a character device for each GPU, under its index. Generators of CDI
+// specifications look for these. It needs the right to make device nodes.
 func (d *Driver) WriteRoot(root, library string) error {
 	image, err := os.ReadFile(library)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"os"
 )
 
-// Without writes a copy of the library that lacks the named symbols, as those of
-// older and of reduced drivers do. Programs that call one unasked are ended by
-// the dynamic linker.
+// Without writes a copy of the library that lacks the named symbols, like those of older and of reduced
+// drivers. Programs that call one without looking it up are ended by the dynamic linker.
 func Without(library, copyTo string, symbols ...string) error {
 	f, err := elf.Open(library)
 	if err != nil {
@@ -36,7 +35,7 @@ func Without(library, copyTo string, symbols ...string) error {
 		}
 		table[at+1] = '_' // it is still found by its hash, and then has another name
 	}
-	if err := os.WriteFile(copyTo, image, 0o755); err != nil { // a library is for all
+	if err := os.WriteFile(copyTo, image, 0o755); err != nil { // a library is readable by all
 		return fmt.Errorf("write the library: %w", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// tree is a sysfs under construction; the first error stays.
+// tree is a sysfs under construction; it keeps the first error.
 type tree struct {
 	root string
 	err  error
@@ -35,8 +35,8 @@ func (t *tree) link(target, path string) {
 	t.err = errors.Join(t.err, err)
 }
 
-// writeSysfs writes what the exporter reads of sysfs: NUMA nodes, cores, and the
-// PCI devices in a hierarchy that has the levels of the graph.
+// writeSysfs writes the parts of sysfs that the exporter reads: NUMA nodes, cores, and the PCI devices in
+// a hierarchy that has the levels of the graph.
 func writeSysfs(root string, g *nvtopo.Graph, gen nvtopo.PCIeGen) error {
 	t := &tree{root: root}
 	var ids nvtopo.CPUSet
@@ -70,7 +70,7 @@ func writeSysfs(root string, g *nvtopo.Graph, gen nvtopo.PCIeGen) error {
 	return t.err
 }
 
-// device writes what every PCI device has.
+// device writes the files of every PCI device.
 func (t *tree) device(path, address string, numaNode int) {
 	t.file(strconv.Itoa(numaNode), path, "numa_node")
 	t.link(path, filepath.Join("bus/pci/devices", address))
@@ -90,18 +90,18 @@ func (t *tree) numaNode(n *nvtopo.NUMANode) {
 	}
 }
 
-// speeds are PCIe generations as sysfs prints them.
+// speeds returns PCIe generations as sysfs prints them.
 func speeds() map[nvtopo.PCIeGen]string {
 	return map[nvtopo.PCIeGen]string{3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe", 6: "64.0 GT/s PCIe"}
 }
 
-// pciTree gives devices their places below bridges.
+// pciTree assigns devices their places below bridges.
 type pciTree struct {
 	groups [3][]int // host bridge, root port and switch of each device
 }
 
-// path is the place of a device: its host bridge, its root port, its switch (the
-// upstream port, and a downstream port of its own), the device.
+// path returns the place of a device: its host bridge, its root port, its switch (the upstream port, and
+// a downstream port of its own), the device.
 func (p *pciTree) path(device int, address string) string {
 	return filepath.Join("devices",
 		fmt.Sprintf("pci0000:%02x", p.groups[0][device]),
@@ -111,8 +111,8 @@ func (p *pciTree) path(device int, address string) string {
 		address)
 }
 
-// bridges puts the GPUs and, after them, the adapters into groups that share a
-// host bridge, a root port, a switch. A group is named by its first device.
+// bridges puts the GPUs and, after them, the adapters into groups that share a host bridge, a root port,
+// a switch. A group is named after its first device.
 func bridges(g *nvtopo.Graph) [3][]int {
 	var out [3][]int
 	for k, level := range []nvtopo.PCIeLevel{nvtopo.PCIePHB, nvtopo.PCIePXB, nvtopo.PCIePIX} {

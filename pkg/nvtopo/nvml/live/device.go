@@ -43,7 +43,7 @@ func (d device) BusID() (string, error) {
 	return busID(v), check(symbol, ret)
 }
 
-// busID decodes the C string, which may fill its array to the end.
+// busID returns the address from the C string, which may fill its array to the end.
 func busID(p driver.PciInfo) string {
 	b := make([]byte, 0, len(p.BusId))
 	for _, c := range p.BusId {
@@ -73,7 +73,7 @@ func (d device) MIGEnabled() (bool, error) {
 	return current == driver.DEVICE_MIG_ENABLE, check(symbol, ret)
 }
 
-// Slices goes through the numbers that MIG devices may have, which have gaps.
+// Slices tries the numbers that MIG devices may have, which have gaps.
 func (d device) Slices() ([]nvml.Slice, error) {
 	const count, handle, attributes = "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetAttributes"
 	if err := d.lib.need(count, handle); err != nil {
@@ -203,8 +203,8 @@ func (d device) NVLinkRemoteType(link int) (nvml.RemoteType, error) {
 	}
 }
 
-// Fabric asks in the newest form the driver has: the third version adds the
-// health summary, the second exists from driver 550, the first from 525.
+// Fabric calls the newest version that the driver has: the third adds the health summary, the second
+// exists from driver 550, the first from 525.
 func (d device) Fabric() (nvml.Fabric, error) {
 	const symbol, versioned = "nvmlDeviceGetGpuFabricInfo", "nvmlDeviceGetGpuFabricInfoV"
 	if d.lib.need(versioned) == nil {
@@ -225,7 +225,7 @@ func (d device) Fabric() (nvml.Fabric, error) {
 	if err := d.lib.need(symbol); err != nil {
 		return nvml.Fabric{}, err
 	}
-	v1, ret := d.dev.GetGpuFabricInfo() // deprecated, and all that drivers before 550 have
+	v1, ret := d.dev.GetGpuFabricInfo() // deprecated, and the only one before driver 550
 	if err := check(symbol, ret); err != nil {
 		return nvml.Fabric{}, err
 	}
@@ -263,8 +263,8 @@ func (d device) RowRemap() (nvml.RowRemap, error) {
 	return nvml.RowRemap{Pending: pending, Failed: failed}, check(symbol, ret)
 }
 
-// Recovery reads a field value, so a driver that does not know the field says
-// so in the value and not by a missing symbol.
+// Recovery reads a field value, so a driver without the field reports that in the value and not by a
+// missing symbol.
 func (d device) Recovery() (nvml.RecoveryAction, error) {
 	const symbol = "nvmlDeviceGetFieldValues"
 	if err := d.lib.need(symbol); err != nil {

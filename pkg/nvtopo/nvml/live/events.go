@@ -10,14 +10,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml"
 )
 
-// eventSet remembers whom it serves: the driver names a GPU by its handle, and one that
-// is lost does not tell its UUID any more when its event comes.
+// eventSet is an event set with the UUIDs of its GPUs: the driver names a GPU by its handle, and a lost
+// one no longer returns its UUID when its event arrives.
 type eventSet struct {
 	set   driver.EventSet
-	uuids map[driver.Device]string // by handle, of those that were registered
+	uuids map[driver.Device]string // by handle, of the registered ones
 }
 
-// NewEventSet wants all calls of an event set: without one of them no event comes.
+// NewEventSet requires all calls of an event set: without one of them no event is received.
 func (l library) NewEventSet() (nvml.EventSet, error) {
 	const symbol = "nvmlEventSetCreate"
 	if err := l.need(symbol, "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents", "nvmlEventSetFree"); err != nil {
@@ -33,8 +33,8 @@ func (l library) NewEventSet() (nvml.EventSet, error) {
 	return eventSet{s, map[driver.Device]string{}}, nil
 }
 
-// critical are the events after which the machine is read again. The types a
-// driver does not know are masked out by what it says it supports.
+// critical are the events after which the machine is read again. Types that the driver does not support
+// are masked out.
 const critical = driver.EventTypeXidCriticalError | driver.EventTypeDoubleBitEccError |
 	driver.EventTypeDramRetirementEvent | driver.EventTypeDramRetirementFailure |
 	driver.EventTypeFatalPoisonError | driver.EventTypeGpuUnavailableError | driver.EventTypeGpuRecoveryAction

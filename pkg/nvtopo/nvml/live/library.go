@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml"
 )
 
-// New returns the library installed on this machine. path names it, or is empty
-// for libnvidia-ml.so.1 from the loader's search path.
+// New returns the library installed on this machine. path is its file, or empty for libnvidia-ml.so.1
+// from the loader's search path.
 func New(path string) nvml.Library {
 	path = cmp.Or(path, "libnvidia-ml.so.1")
 	return library{driver.New(driver.WithLibraryPath(path)), path}
@@ -24,8 +24,8 @@ type library struct {
 	path string
 }
 
-// check turns a return code into an error of ours. The driver's text lies in its
-// library, which may be unloaded while the error is still to be read.
+// check turns a return code into an *nvml.Error. The driver's text is in its library, which may be
+// unloaded before the error is read.
 func check(call string, ret driver.Return) error {
 	if ret == driver.SUCCESS {
 		return nil
@@ -56,7 +56,7 @@ func kindOf(ret driver.Return) nvml.ErrorKind {
 	}
 }
 
-// need reports symbols that the installed driver does not have.
+// need returns an error for symbols that the installed driver does not have.
 func (l library) need(symbols ...string) error {
 	for _, s := range symbols {
 		if err := l.drv.Extensions().LookupSymbol(s); err != nil {
@@ -66,8 +66,8 @@ func (l library) need(symbols ...string) error {
 	return nil
 }
 
-// needAny reports a call that the installed driver has in none of its versions. go-nvml
-// takes the latest that is there.
+// needAny returns an error for a call that the installed driver has in none of its versions. go-nvml uses
+// the latest one present.
 func (l library) needAny(symbol string, suffixes ...string) error {
 	err := l.need(symbol)
 	for _, s := range suffixes {
@@ -81,8 +81,8 @@ func (l library) needAny(symbol string, suffixes ...string) error {
 	return err
 }
 
-// Init also refuses a library that lacks what go-nvml calls without being asked to: it
-// can look up symbols only after that.
+// Init also refuses a library that lacks symbols which go-nvml calls unconditionally: it can look up
+// symbols only after that.
 func (l library) Init() error {
 	if err := l.vital(); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (l library) vital() error {
 		missing = lib.Lookup("nvmlInit")
 	}
 	missing = cmp.Or(missing, lib.Lookup("nvmlShutdown"), lib.Lookup("nvmlErrorString"))
-	_ = lib.Close() // what go-nvml has opened stays
+	_ = lib.Close() // the library opened by go-nvml stays
 	if missing != nil {
 		return &nvml.Error{Call: "nvmlInit", Kind: nvml.KindNoDriver, Text: "not NVIDIA's management library: " + missing.Error()}
 	}
