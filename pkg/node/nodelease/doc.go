@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodelease writes and judges the Leases by which the programs of a node say that
-// what they published about it is current: the exporter's and the node agent's.
+// Package nodelease writes and evaluates the Leases by which the exporter and the node agent declare that
+// their published state of a node is current.
 //
-// Its one invariant: a Lease belongs to the Node by owner reference and carries the
-// Node's UID there, so that it neither outlives the Node nor speaks for another.
+// Invariant: a Lease belongs to the Node by owner reference and carries the Node's UID there, so that it
+// neither outlives the Node nor is valid for another.
 //
-// When to renew is the programs' decision, and what follows from a Lease that ran out is
-// the scheduler's.
+// The programs decide when to renew; the scheduler handles expired Leases.
 package nodelease

@@ -10,18 +10,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// firstRetry is the delay after the first renewal that failed, lastRetry the longest
-// after one of many. A Lease has to last for 35 s, the greatest age of its last renewal,
-// and for the API server's outage, and for lastRetry.
+// firstRetry is the delay after the first failed renewal, lastRetry the longest after several. A Lease
+// has to last for 35 s, the greatest age of its last renewal, and for the API server's outage, and for
+// lastRetry.
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Second
 )
 
-// Keep calls renew until ctx ends: at once for each token of wake, and every
-// Renewal ± jitter. It has a schedule of its own, so that whatever else a daemon
-// waits for does not make the node look dead. What fails is logged and tried again
-// soon. random is in [0, 1).
+// Keep calls renew until ctx ends: at once for each token of wake, and every Renewal ± jitter. It has its
+// own schedule, so that a daemon that blocks elsewhere does not make the node look dead. Failures are
+// logged and retried soon. random is in [0, 1).
 func Keep(ctx context.Context, clk clock.Clock, random func() float64, wake <-chan struct{}, renew func(context.Context) error) {
 	timer := clk.NewTimer(Renewal)
 	defer timer.Stop()
@@ -49,9 +48,8 @@ func Keep(ctx context.Context, clk clock.Clock, random func() float64, wake <-ch
 	}
 }
 
-// Backoff is the delay after a failure: first, doubled for each failure before it, up
-// to limit, with up to a fifth taken off by random in [0, 1) so that a fleet does
-// not return in step.
+// Backoff returns the delay after a failure: first, doubled for each earlier failure, up to limit, with
+// up to a fifth taken off by random in [0, 1) so that a fleet does not return in step.
 func Backoff(first, limit time.Duration, failures int, random float64) time.Duration {
 	d := min(first<<min(failures, 20), limit)
 	return d - time.Duration(random*float64(d)/5)

@@ -15,17 +15,17 @@ import (
 	"github.com/nvtopo/nvtopo/internal/release"
 )
 
-// Names of the Leases are these prefixes and the node's name.
+// Prefixes of the Lease names; the node's name follows.
 const (
 	ExporterPrefix = "exporter-"
 	AgentPrefix    = "agent-"
 )
 
-// Times of the heartbeat. A Lease outlives three missed renewals.
+// Timing of the heartbeat. A Lease outlives three missed renewals.
 const (
 	Duration = 120 * time.Second
 	Renewal  = 30 * time.Second
-	// jitter spreads the renewals of many nodes: ± this much.
+	// jitter spreads the renewals of many nodes: at most this much earlier or later.
 	jitter = 5 * time.Second
 )
 
@@ -37,9 +37,8 @@ type Lease struct {
 	Manager         string // field manager of the program
 }
 
-// Renew renews the Lease as of now, or makes it, and marks it with the program's
-// version. The error is the API server's: the
-// programs name the object in their own words.
+// Renew renews the Lease as of now, or creates it, and annotates it with the program's version. The error
+// is the API server's: the programs name the object in their own words.
 func (l *Lease) Renew(ctx context.Context, client kubernetes.Interface, now time.Time) error {
 	ac := coordinationac.Lease(l.Name, l.Namespace).
 		WithAnnotations(release.Marks()).
@@ -52,7 +51,7 @@ func (l *Lease) Renew(ctx context.Context, client kubernetes.Interface, now time
 	return err
 }
 
-// Next is the time until the next renewal; random is in [0, 1).
+// Next returns the time until the next renewal; random is in [0, 1).
 func Next(random float64) time.Duration {
 	return Renewal + time.Duration((2*random-1)*float64(jitter))
 }

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ProgramLabel is the label of pods that has the name of their Program.
+// ProgramLabel is the pod label with the name of the pod's Program.
 const ProgramLabel = "app.kubernetes.io/name"
 
-// Program is the DaemonSet whose pods renew the Leases with a prefix.
+// Program returns the DaemonSet whose pods renew the Leases with a prefix.
 func Program(prefix string) string {
 	if prefix == AgentPrefix {
 		return "nvtopo-node-agent"
@@ -23,8 +23,9 @@ func Program(prefix string) string {
 	return "nvtopo-exporter"
 }
 
-// Commands show who renewed a node's Lease and when, and the pod on the node that is to renew it. A node
-// whose name a shell might read as something else, as names in files may be, is called NODE.
+// Commands returns shell commands that show who renewed a node's Lease and when, and the pod on the node
+// that should renew it. A node name that a shell might interpret, possible in names from files, is
+// replaced by NODE.
 func Commands(namespace, prefix, node string) string {
 	if len(validation.IsDNS1123Subdomain(node)) > 0 {
 		node = "NODE"
@@ -33,13 +34,13 @@ func Commands(namespace, prefix, node string) string {
 		"kubectl -n %[1]s get pods -o wide -l "+ProgramLabel+"=%[4]s --field-selector spec.nodeName=%[3]s", namespace, prefix, node, Program(prefix))
 }
 
-// Renewed is when a Lease was last renewed, by the API server's clock if possible: renewTime comes
-// from the clock of the node that renews, which is not trusted. A process that watches uses the time
-// when it saw a renewal. One that looks only once uses this.
+// Renewed returns when a Lease was last renewed, by the API server's clock if possible: renewTime comes
+// from the clock of the renewing node, which is not trusted. A process with a watch uses the time when it
+// saw a renewal. One that reads only once uses this.
 //
-// The programs on nodes renew with an apply that always changes renewTime, so the API server records
-// the time of it, in whole seconds. If somebody updates the Lease by hand, the update takes the field
-// from the program's apply, and then the value of renewTime counts.
+// The programs on nodes renew with an apply that always changes renewTime, so the API server records its
+// time, in whole seconds. A manual update of the Lease takes the field from the program's apply, and then
+// the value of renewTime is used.
 func Renewed(l *coordinationv1.Lease) (t time.Time) {
 	for _, m := range Renewals(l) {
 		if m.Operation == metav1.ManagedFieldsOperationApply && m.Time.After(t) {
@@ -52,8 +53,8 @@ func Renewed(l *coordinationv1.Lease) (t time.Time) {
 	return t
 }
 
-// Renewals are the managed fields that say when a Lease was renewed: by an apply of a program on a node, or
-// by an update, as the leader of the schedulers does.
+// Renewals returns the managed fields of renewals: an apply of a program on a node, or an update, as by
+// the leader of the schedulers.
 func Renewals(l *coordinationv1.Lease) (out []metav1.ManagedFieldsEntry) {
 	for i := range l.ManagedFields {
 		m := &l.ManagedFields[i]
@@ -64,7 +65,7 @@ func Renewals(l *coordinationv1.Lease) (out []metav1.ManagedFieldsEntry) {
 	return out
 }
 
-// SetOnce records a Lease as Set does, for who looks only once: renewed when Renewed says.
+// SetOnce records a Lease as Set does, for a process that reads only once: renewed at Renewed(l).
 func (t *Table) SetOnce(l *coordinationv1.Lease, now time.Time) {
 	if l.Spec.RenewTime == nil {
 		return

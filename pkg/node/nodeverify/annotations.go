@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// ParseAnnotations reads the file that the downward API makes of metadata.annotations: a line
-// KEY="VALUE" for each, with the escapes of Go.
+// ParseAnnotations parses the downward API's file of metadata.annotations: a line KEY="VALUE" for each,
+// with Go's escapes.
 func ParseAnnotations(text string) (map[string]string, error) {
 	all := map[string]string{}
 	no := 0
@@ -35,8 +35,8 @@ func ParseAnnotations(text string) (map[string]string, error) {
 	return all, nil
 }
 
-// Beside reports whether the process has the mounts of the caller, so that what the caller finds
-// there is what the process finds. root has the proc of the caller's own PID namespace.
+// Beside reports whether the process shares the caller's mount namespace, so that files that the caller
+// finds are those of the process. root has the proc of the caller's own PID namespace.
 func Beside(root fs.FS, pid int) bool {
 	own, err := fs.ReadLink(root, "proc/self/ns/mnt")
 	if err != nil {

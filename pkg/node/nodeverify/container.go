@@ -17,14 +17,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// checkpointPath is where kubelet keeps its record of devices, below the root.
+// checkpointPath is the path of kubelet's device record, below the root.
 const checkpointPath = "var/lib/kubelet/device-plugins/" + kubelet.CheckpointName
 
-// replicaMark stands in the id of a share of a GPU, between the GPU's UUID and a number.
+// replicaMark separates, in the id of a share of a GPU, the GPU's UUID from a number.
 const replicaMark = "::"
 
-// Container is what is known of one container. Each part that is not known has the reason in
-// the error beside it.
+// Container holds the facts about one container. Each unknown part has the reason in the error beside it.
 type Container struct {
 	Name      string // empty if it is not known
 	Processes []*Process
@@ -34,26 +33,26 @@ type Container struct {
 	ChoiceErr error
 
 	Resource  string   // the extended resource of Recorded and Graph
-	Recorded  []string // what kubelet recorded for the container: sorted UUIDs
+	Recorded  []string // kubelet's record of the container: sorted UUIDs
 	RecordErr error
 
-	Listed  []nvtopo.GPU // what `nvidia-smi -L` prints inside the container
+	Listed  []nvtopo.GPU // output of `nvidia-smi -L` inside the container
 	ListErr error
 
 	Graph    *nvtopo.Graph
 	GraphErr error
-	// Unidentified is why the GPUs of Graph are known by their numbers only, which stand in place
-	// of UUIDs; nil if they are known.
+	// Unidentified is the reason why the GPUs of Graph are known by number only, which replaces the UUID;
+	// nil if the UUIDs are known.
 	Unidentified error
 }
 
-// Machine is what bounds the lists of every process: CPUs and NUMA nodes that exist.
+// Machine holds the limits of every process: CPUs and NUMA nodes that exist.
 type Machine struct {
 	CPUs  nvtopo.CPUSet // online; nil if not known
 	Nodes nvtopo.CPUSet // NUMA nodes with memory; nil if not known
 }
 
-// ReadMachine reads it below root, which has the folder sys. A kernel without NUMA has no nodes.
+// ReadMachine reads the machine below root, which has the folder sys. A kernel without NUMA has no nodes.
 func ReadMachine(root fs.FS) (Machine, error) {
 	var m Machine
 	for path, into := range map[string]*nvtopo.CPUSet{
@@ -74,8 +73,8 @@ func ReadMachine(root fs.FS) (Machine, error) {
 	return m, nil
 }
 
-// ReadRecord reads what kubelet recorded for a pod: of each container the UUIDs of the GPUs of a
-// resource, sorted. A share of a GPU counts as the GPU.
+// ReadRecord returns kubelet's record of a pod: for each container the sorted UUIDs of the GPUs of a
+// resource. A share of a GPU is reported as the GPU.
 func ReadRecord(root fs.FS, uid types.UID, resource string) (map[string][]string, error) {
 	text, err := readText(root, checkpointPath)
 	if err != nil {
@@ -102,15 +101,15 @@ func ReadRecord(root fs.FS, uid types.UID, resource string) (map[string][]string
 	return out, nil
 }
 
-// Whose word it is what a container was given.
+// Sources of the container's given GPUs.
 const (
 	byRecord = "kubelet's record"
 	byChoice = "the annotation"
 	bySight  = "what the container sees"
 )
 
-// given is what the container was given and by whose word: kubelet's, else the
-// scheduler's, else its own.
+// given returns the container's GPUs and their source: kubelet's record, else the annotation, else the
+// GPUs that the container sees.
 func (c *Container) given() (ids []string, by string) {
 	if c.RecordErr == nil {
 		return c.Recorded, byRecord
@@ -126,8 +125,8 @@ func (c *Container) given() (ids []string, by string) {
 	return nil, ""
 }
 
-// chosen is the scheduler's choice for the container, sorted; for all containers if its name is
-// not known.
+// chosen returns the scheduler's choice for the container, sorted; for all containers if its name is not
+// known.
 func (c *Container) chosen() []string {
 	if c.Name == "" {
 		return slices.Sorted(slices.Values(c.Choice.GPUs(c.Resource)))
@@ -136,7 +135,7 @@ func (c *Container) chosen() []string {
 	return ids
 }
 
-// seen is what the container can use, and how that is known.
+// seen returns the GPUs that the container can use, and the source of that knowledge.
 func (c *Container) seen() (ids []string, how string, err error) {
 	if c.ListErr == nil {
 		for i := range c.Listed {
@@ -184,7 +183,7 @@ func (c *Container) resolve(names []string) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// devices are the machine's GPUs. Numbers in place of UUIDs are not compared with the UUIDs of a
+// devices returns the machine's GPUs. Numbers in place of UUIDs are not compared with the UUIDs of a
 // record or an annotation.
 func (c *Container) devices() []visible.Device {
 	if c.Graph == nil || c.Unidentified != nil && (c.RecordErr == nil || c.ChoiceErr == nil) {
@@ -197,7 +196,7 @@ func (c *Container) devices() []visible.Device {
 	return all
 }
 
-// devicesOf is the GPU, or its slices if it is partitioned.
+// devicesOf returns the GPU's UUID, or its slices if it is partitioned.
 func devicesOf(g *nvtopo.GPU) []string {
 	if len(g.Slices) == 0 {
 		return []string{g.UUID}
@@ -209,7 +208,7 @@ func devicesOf(g *nvtopo.GPU) []string {
 	return ids
 }
 
-// positions are the GPUs of the graph on which the devices are.
+// positions returns the GPUs of the graph that have the devices.
 func (c *Container) positions(ids []string) (nvtopo.Mask, error) {
 	if c.GraphErr != nil {
 		return 0, c.GraphErr

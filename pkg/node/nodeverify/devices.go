@@ -35,7 +35,7 @@ func (c *Container) record() Line {
 	return l
 }
 
-// visible compares what the container sees with what it was given.
+// visible compares the GPUs that the container sees with those that it was given.
 func (c *Container) visible(given []string, by string) Line {
 	const check = "visible GPUs"
 	seen, how, err := c.seen()
@@ -52,7 +52,7 @@ func (c *Container) visible(given []string, by string) Line {
 	return l
 }
 
-// cuda says which of the container's GPUs CUDA uses. CUDA ignores the first name that it cannot
+// cuda reports which of the container's GPUs CUDA uses. CUDA ignores the first name that it cannot
 // resolve and all that follow.
 func (c *Container) cuda(given []string) Line {
 	const check = visible.CUDADevices
@@ -91,7 +91,7 @@ func usable(name string, given []string) bool {
 	return certain && len(ids) == 1 && slices.Contains(given, ids[0])
 }
 
-// lookup returns the last value of a variable, which is the one that counts.
+// lookup returns the last value of a variable, which is the effective one.
 func lookup(environment []string, name string) (value string, set bool) {
 	for _, e := range environment {
 		if v, ok := strings.CutPrefix(e, name+"="); ok {

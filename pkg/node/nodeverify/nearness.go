@@ -14,14 +14,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Shares of a process's pages that lie beside its GPUs. All of them never do: pages of shared
-// libraries are where the process is that read them first.
+// Shares of a process's pages that are near its GPUs. It is never all: pages of shared libraries are on
+// the node of the process that read them first.
 const (
 	mostPages = 0.9
 	halfPages = 0.5
 )
 
-// placeOf says where the GPUs are.
+// placeOf returns the NUMA nodes and CPUs near the GPUs.
 func (c *Container) placeOf(ids []string, by string) (nvtopo.Affinity, error) {
 	if by == "" {
 		return nvtopo.Affinity{}, errors.New("which GPUs the container has is not known")
@@ -43,14 +43,14 @@ func (c *Container) pinned() []Line {
 		return nil
 	}
 	l := compare("chosen CPUs", c.cpus(), c.Choice.CPUs(), "")
-	if l.Verdict == Warning { // nobody promised that these alone are allowed
+	if l.Verdict == Warning { // these alone were not promised
 		l.Found += "; the node agent pins CPUs only where it is told to"
 	}
 	return []Line{l}
 }
 
-// bound compares the CPUs to which the environment binds threads of OpenMP with those that the container may
-// use. A variable has one line: of the process in which most of its CPUs are elsewhere.
+// bound compares the CPUs to which the environment binds threads of OpenMP with those that the container
+// may use. A variable has one line: of the process in which most of its CPUs are elsewhere.
 func (c *Container) bound() []Line {
 	allowed := c.cpus()
 	worst := map[string]openmp.Binding{}
@@ -97,7 +97,7 @@ func (c *Container) beside(where *nvtopo.Affinity, err error) []Line {
 	return append(lines, c.threads(threads, where.CPUs, on))
 }
 
-// compare says how much of what a container may use is among what is near.
+// compare reports how much of allowed is among near.
 func compare(check string, allowed, near nvtopo.CPUSet, of string) Line {
 	l := Line{Check: check, Verdict: OK, Found: allowed.String(), Want: near.String() + of}
 	far := allowed.Minus(near)
@@ -112,8 +112,8 @@ func compare(check string, allowed, near nvtopo.CPUSet, of string) Line {
 	return l
 }
 
-// cpus are those on which any process may run. Without a cpuset the kernel lists CPUs that do
-// not exist.
+// cpus returns the CPUs on which any process may run. Without a cpuset the kernel lists CPUs that do not
+// exist.
 func (c *Container) cpus() nvtopo.CPUSet {
 	var all nvtopo.CPUSet
 	for _, p := range c.Processes {
@@ -122,7 +122,7 @@ func (c *Container) cpus() nvtopo.CPUSet {
 	return existing(all, c.Machine.CPUs)
 }
 
-// nodes are the NUMA nodes from which any process may take memory.
+// nodes returns the NUMA nodes from which any process may take memory.
 func (c *Container) nodes() nvtopo.CPUSet {
 	var all nvtopo.CPUSet
 	for _, p := range c.Processes {
@@ -138,7 +138,7 @@ func existing(all, there nvtopo.CPUSet) nvtopo.CPUSet {
 	return all.Minus(all.Minus(there))
 }
 
-// pages says how much of the processes' memory lies beside the GPUs.
+// pages reports how much of the processes' memory is on the GPUs' NUMA nodes.
 func (c *Container) pages(check string, near nvtopo.CPUSet, on string) Line {
 	total, local := int64(0), int64(0)
 	byNode := map[int]int64{}
@@ -172,7 +172,7 @@ func (c *Container) pages(check string, near nvtopo.CPUSet, on string) Line {
 	return l
 }
 
-// threads says how many threads ran last on CPUs beside the GPUs.
+// threads reports how many threads ran last on CPUs near the GPUs.
 func (c *Container) threads(check string, near nvtopo.CPUSet, on string) Line {
 	total, local := 0, 0
 	for _, p := range c.Processes {

@@ -15,11 +15,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// maxFile bounds what is read of one file: the kernel's are some kilobytes, but for kubelet's
-// checkpoint and an environment.
+// maxFile limits the read of one file: the kernel's are some kilobytes, except for kubelet's checkpoint
+// and an environment.
 const maxFile = 64 << 20
 
-// Process is what the kernel says of one process.
+// Process holds the kernel's data on one process.
 type Process struct {
 	PID   int
 	Name  string
@@ -27,10 +27,10 @@ type Process struct {
 	Nodes nvtopo.CPUSet // NUMA nodes from which it may take memory
 
 	Environment    []string // NAME=VALUE, as it was when the program started
-	EnvironmentErr error    // why it is not known
+	EnvironmentErr error    // reason why it is not known
 
 	Pages    map[int]int64 // bytes by NUMA node
-	PagesErr error         // why they are not known
+	PagesErr error         // reason why they are not known
 
 	Threads []Thread
 }
@@ -38,8 +38,8 @@ type Process struct {
 // Thread is one thread, and the CPU on which it ran last.
 type Thread struct{ TID, CPU int }
 
-// ReadProcess reads a process below root, which has the folder proc. What only its owner or root
-// may read is left out with the reason.
+// ReadProcess reads a process below root, which has the folder proc. Values that only its owner or root
+// may read are left out with the reason.
 func ReadProcess(root fs.FS, pid int) (*Process, error) {
 	dir := "proc/" + strconv.Itoa(pid)
 	text, err := readText(root, dir+"/status")
@@ -75,7 +75,7 @@ func readPages(root fs.FS, path string) (map[int]int64, error) {
 	return pages, nil
 }
 
-// readThreads leaves out threads that end meanwhile.
+// readThreads returns the threads, without those that end meanwhile.
 func readThreads(root fs.FS, dir string) ([]Thread, error) {
 	tids, err := numbered(root, dir)
 	if err != nil {
@@ -107,8 +107,8 @@ func readStat(root fs.FS, path string) (stat, error) {
 	return s, nil
 }
 
-// ReadTree reads a process and all that descend from it, in ascending order of their PIDs.
-// Descendants that end meanwhile are left out.
+// ReadTree reads a process and all its descendants, in ascending order of their PIDs. Descendants that
+// end meanwhile are left out.
 func ReadTree(root fs.FS, pid int) ([]*Process, error) {
 	all, err := numbered(root, "proc")
 	if err != nil {
@@ -139,7 +139,7 @@ func ReadTree(root fs.FS, pid int) ([]*Process, error) {
 	return append([]*Process{first}, others...), err
 }
 
-// readAll leaves out processes that end meanwhile.
+// readAll reads the processes, without those that end meanwhile.
 func readAll(root fs.FS, pids []int) ([]*Process, error) {
 	var all []*Process
 	for _, pid := range pids {
@@ -155,9 +155,8 @@ func readAll(root fs.FS, pids []int) ([]*Process, error) {
 	return all, nil
 }
 
-// ReadPod reads the processes of a pod's containers: uid is the one by which kubelet names the
-// pod's cgroup, and containers maps the runtime's ids to names. The processes of the pod's
-// sandbox are in none.
+// ReadPod reads the processes of a pod's containers: uid is the one in the name of the pod's cgroup, and
+// containers maps the runtime's ids to names. The processes of the pod's sandbox belong to no container.
 func ReadPod(root fs.FS, uid string, containers map[string]string) (map[string][]*Process, error) {
 	all, err := numbered(root, "proc")
 	if err != nil {
@@ -190,8 +189,8 @@ func ReadPod(root fs.FS, uid string, containers map[string]string) (map[string][
 	return out, nil
 }
 
-// containerOf finds the container whose cgroup one of the paths is. The systemd driver writes a
-// UID with underscores.
+// containerOf returns the container whose cgroup is one of the paths. The systemd driver writes a UID
+// with underscores.
 func containerOf(paths []string, uid string, containers map[string]string) (name string, ok bool) {
 	for _, path := range paths {
 		if !strings.Contains(path, "pod"+uid) && !strings.Contains(path, "pod"+strings.ReplaceAll(uid, "-", "_")) {

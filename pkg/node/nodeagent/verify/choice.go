@@ -11,18 +11,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// errStale says that an annotation is about another pod or node. errMoved says that it
-// is about this pod on another node.
+// errStale means that an annotation is about another pod or node. errMoved means that it is about this
+// pod on another node.
 var (
 	errStale = errors.New("stale")
 	errMoved = fmt.Errorf("%w", errStale)
 )
 
-// choiceOf reads a pod's allocation annotation. It is valid only if it names this node
-// and this pod; any other was made for something else. An annotation of this pod for
-// another node, which a late Binding leaves behind, is returned with an error: kubelet
-// cannot give these devices, so they are reported as reassigned, and the annotation is
-// corrected to the record.
+// choiceOf parses a pod's allocation annotation. It is valid only if it names this node and this pod. An
+// annotation of this pod for another node, which a late Binding leaves behind, is returned with an error:
+// kubelet cannot give these devices, so they are reported as reassigned, and the annotation is corrected
+// to the record.
 func choiceOf(pod *v1.Pod, text, node string) (*allocation.Allocation, error) {
 	a, err := allocation.Parse(text)
 	switch {

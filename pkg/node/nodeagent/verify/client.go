@@ -18,8 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodelease"
 )
 
-// client makes the verifier's requests, one each. Its errors name the object of the
-// request.
+// client makes the verifier's requests to the API server. Its errors name the object of the request.
 type client struct {
 	node      string
 	namespace string
@@ -35,14 +34,14 @@ func (c client) nodeUID(ctx context.Context) (types.UID, error) {
 	return n.UID, nil
 }
 
-// written identifies the version of an object that a write made.
+// written identifies the object version that a write created.
 type written struct {
 	uid     types.UID
 	version string
 }
 
-// applyStatus applies our part of the status and nothing else. The typed object would
-// marshal more fields, and those must not become ours.
+// applyStatus applies the agent's part of the status only. The typed object would marshal more fields,
+// and the agent must not own those.
 func (c client) applyStatus(ctx context.Context, s *v1alpha1.NodeGPUTopologyStatus) (written, error) {
 	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
 	if err != nil {
@@ -60,7 +59,7 @@ func (c client) applyStatus(ctx context.Context, s *v1alpha1.NodeGPUTopologyStat
 	return written{uid: got.GetUID(), version: got.GetResourceVersion()}, nil
 }
 
-// applyLease renews the agent's Lease, or creates it.
+// applyLease renews or creates the agent's Lease.
 func (c client) applyLease(ctx context.Context, node types.UID, now time.Time) error {
 	l := nodelease.Lease{Namespace: c.namespace, Name: nodelease.AgentPrefix + c.node, Node: c.node, NodeUID: node, Manager: FieldManager}
 	if err := l.Renew(ctx, c.kube, now); err != nil {

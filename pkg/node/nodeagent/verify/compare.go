@@ -14,30 +14,30 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// slot is one container's share of one resource.
+// slot identifies one container's devices of one resource.
 type slot struct{ container, resource string }
 
-// podView is what the comparison needs of a pod.
+// podView is the part of a pod that the comparison uses.
 type podView struct {
 	uid             types.UID // the API server's UID; for a static pod, its mirror's
 	namespace, name string
 	want            *allocation.Allocation // nil without a valid annotation
-	// states is what an earlier process published for a pod that is gone, and whose
-	// annotation is no longer known.
+	// states holds the states that an earlier process published for a pod that is gone, and whose annotation
+	// is no longer known.
 	states map[slot]string
 }
 
-// entry is one allocation, compared with the choice.
+// entry is one recorded allocation, compared with the scheduler's choice.
 type entry struct {
 	v1alpha1.Allocation
 	recorded types.UID // the pod's UID in kubelet's record
-	want     []string  // the choice, sorted; nil if there is none
-	with     string    // if swapped: the container that has what was chosen for this one
+	want     []string  // the choice, sorted; nil if the pod has none
+	with     string    // if swapped: the container that has the devices chosen for this one
 }
 
-// compare says for each record whether it is what the scheduler chose. pods maps
-// kubelet's UIDs to pods; records of other pods are left out. The result is ordered by
-// pod UID, container and resource. The time is linear in the number of records.
+// compare returns an entry for each record, with its state against the scheduler's choice. pods maps
+// kubelet's UIDs to pods; records of other pods are left out. The result is ordered by pod UID, container
+// and resource. The time is linear in the number of records.
 func compare(pods map[types.UID]*podView, records []kubelet.Record) []entry {
 	var out []entry
 	for _, r := range merge(records) {
@@ -89,7 +89,7 @@ func merge(records []kubelet.Record) []kubelet.Record {
 	return out
 }
 
-// judge compares one container's devices with its pod's choice only.
+// judge returns the state of one container's devices against its own pod's choice only.
 func judge(p *podView, a *v1alpha1.Allocation) (want []string, state string) {
 	if p.want == nil {
 		if s, ok := p.states[slot{a.Container, a.Resource}]; ok {
@@ -132,7 +132,8 @@ func markSwapped(all []entry) {
 	}
 }
 
-// label names the container in texts for people of a namespace. Others do not learn the pod's name.
+// label names the container in texts for people of a namespace. The name of a pod in another namespace is
+// not revealed.
 func (e *entry) label(namespace string) string {
 	if namespace != e.Namespace {
 		return "a pod of another namespace"

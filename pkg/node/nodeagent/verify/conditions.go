@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/interposer"
 )
 
-// Reasons of the condition Enforced.
+// Reasons of the Enforced condition.
 const (
 	ReasonSteering             = "Steering"
 	ReasonNoResourceRegistered = "NoResourceRegistered"
@@ -24,12 +24,12 @@ const (
 	ReasonPublishFailing       = "PublishFailing"
 )
 
-// maxMessage keeps a condition readable; the log has everything.
+// maxMessage limits a condition's message, in bytes; the log has the full text.
 const maxMessage = 1024
 
-// enforced makes the condition from the state of the resources. recordErr says why
-// kubelet's record could not be read, publishErr why it could not be published as it
-// is. out is what is not published though each device in use is, which is only said.
+// enforced returns the Enforced condition for the state of the resources. recordErr is the error of
+// reading kubelet's record, publishErr that of publishing it unchanged. out is the part that is not
+// published although each device in use is; it only appears in the message.
 func enforced(resources []interposer.ResourceStatus, recordErr, publishErr error, out leftOut) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionEnforced, Status: metav1.ConditionFalse}
 	var good, unregistered, orphaned []string
@@ -84,8 +84,8 @@ func shorten(c metav1.Condition) metav1.Condition {
 	return c
 }
 
-// stamp completes conditions. A condition keeps its time from old unless its status has
-// changed.
+// stamp sets the transition times of conditions. A condition keeps its time from old unless its status
+// has changed.
 func stamp(conds, old []metav1.Condition, now metav1.Time) {
 	for i := range conds {
 		conds[i].LastTransitionTime = now

@@ -16,33 +16,33 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// podBook knows the pods that kubelet's record may be about, including those that the
-// API server no longer has. Only the round uses it.
+// podBook holds the pods that kubelet's record may be about, including those that the API server no
+// longer has. Only the round uses it.
 type podBook struct {
 	node  string
 	pages map[types.UID]*page // kubelet's UID -> pod
 }
 
-// page is what is known of one pod.
+// page is the state of one pod.
 type page struct {
 	view podView
 	text string // the annotation view.want was read from
 	bad  string // text that was reported as unusable
-	// alive: the API server has the pod, and the pod has not ended.
+	// alive is true if the API server has the pod, and the pod has not ended.
 	alive bool
-	// named: the pod's name is known, so kubelet can be asked about it.
+	// named is true if the pod's name is known, so kubelet can be queried about it.
 	named   bool
 	since   time.Time // when the record was first seen without a living pod; zero while it lives
 	askNext time.Time
-	asked   int // times kubelet was asked since it ended
-	// released: kubelet said that it no longer knows the pod.
+	asked   int // number of queries to kubelet since it ended
+	// released is true once kubelet reported that it no longer knows the pod.
 	released bool
 }
 
 func newPodBook(node string) *podBook { return &podBook{node: node, pages: map[types.UID]*page{}} }
 
-// update takes over the informer's pods. report is called once for each annotation that
-// is about another pod or node, or cannot be read.
+// update adopts the informer's pods. report is called once for each annotation that is about another pod
+// or node, or cannot be read.
 func (b *podBook) update(pods []*v1.Pod, report func(*v1.Pod, error)) {
 	for _, pg := range b.pages {
 		pg.alive = false
@@ -103,7 +103,7 @@ func terminal(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// recall takes over what an earlier process published for pods that are gone.
+// recall adopts the published allocations of an earlier process for pods that are gone.
 func (b *podBook) recall(published []v1alpha1.Allocation) {
 	for i := range published {
 		a := &published[i]
@@ -132,8 +132,8 @@ func knownState(s string) bool {
 	return false
 }
 
-// counting returns the pods whose records count now, and when to check again those in
-// doubt; 0 if there are none. It drops pages that have neither pod nor record.
+// counting returns the pods whose records are valid now, and when to check again those in doubt; 0 if no
+// pod is in doubt. It drops pages that have neither pod nor record.
 func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active Active, now time.Time) (map[types.UID]*podView, time.Duration) {
 	out := map[types.UID]*podView{}
 	var again time.Duration
@@ -172,9 +172,9 @@ func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active
 	return out, again
 }
 
-// endedCounts says whether the record of a pod that is gone, ended or unknown still
-// counts, and when to ask again. If kubelet said once that it has released a pod, this
-// is final. asks is how many requests to kubelet are left for this round.
+// endedCounts reports whether the record of a pod that is gone, ended or unknown is still valid, and when
+// to query again. Once kubelet has reported that it released a pod, this is final. asks is the number of
+// queries to kubelet left for this round.
 func (b *podBook) endedCounts(ctx context.Context, pg *page, r *kubelet.Record, active Active, asks *int, now time.Time) (counts bool, again time.Duration) {
 	age := now.Sub(pg.since)
 	if !pg.named && age < unknownGrace {
@@ -202,7 +202,7 @@ func (b *podBook) endedCounts(ctx context.Context, pg *page, r *kubelet.Record, 
 	return pg.ask(ctx, r.PodUID, active, age, now)
 }
 
-// ask asks kubelet whether it still has the pod.
+// ask queries kubelet whether it still has the pod.
 func (pg *page) ask(ctx context.Context, uid types.UID, active Active, age time.Duration, now time.Time) (counts bool, again time.Duration) {
 	// Kubelet releases a pod a moment after the API server shows its end.
 	wait := min(firstAsk<<min(pg.asked, 10), askInterval)
@@ -226,8 +226,8 @@ func (pg *page) ask(ctx context.Context, uid types.UID, active Active, age time.
 	return true, wait
 }
 
-// renewed reports whether another pod has the same name now: kubelet, which is asked by
-// name, would answer about that one.
+// renewed reports whether another pod has the same name now: kubelet, which is queried by name, would
+// answer about that one.
 func (b *podBook) renewed(pg *page) bool {
 	for _, o := range b.pages {
 		if o != pg && o.alive && o.view.name == pg.view.name && o.view.namespace == pg.view.namespace {

@@ -18,19 +18,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// publisher keeps our part of the status as wanted. Only the round uses it.
+// publisher keeps the agent's part of the status as wanted. Only the round uses it.
 type publisher struct {
 	api  client
-	sent *v1alpha1.NodeGPUTopologyStatus // our part as last accepted by the API server; nil before
+	sent *v1alpha1.NodeGPUTopologyStatus // the agent's part as last accepted by the API server; nil before
 	at   written                         // the version of the object with sent
-	// refused is the API server's error for rejected, which it does not store. The
-	// status from before stays, and the condition says so.
+	// refused is the API server's error for rejected, which it does not store. The status from before stays,
+	// and the condition reports it.
 	refused  error
 	rejected []v1alpha1.Allocation
 }
 
-// refusedBefore returns the error if the API server is known to refuse these
-// allocations.
+// refusedBefore returns the earlier error if the API server has already rejected these allocations.
 func (p *publisher) refusedBefore(want *v1alpha1.NodeGPUTopologyStatus) error {
 	if p.refused != nil && !apiequality.Semantic.DeepEqual(want.Allocations, p.rejected) {
 		p.refused, p.rejected = nil, nil
@@ -38,8 +37,7 @@ func (p *publisher) refusedBefore(want *v1alpha1.NodeGPUTopologyStatus) error {
 	return p.refused
 }
 
-// publish brings our part of the observed object up to date and reports whether it
-// wrote.
+// publish brings the agent's part of the observed object up to date and reports whether it wrote.
 func (p *publisher) publish(ctx context.Context, observed *v1alpha1.NodeGPUTopology, want *v1alpha1.NodeGPUTopologyStatus, now time.Time) (bool, error) {
 	have := p.have(observed)
 	stamp(want.Conditions, have.Conditions, metav1.NewTime(now.Truncate(time.Second)))
@@ -48,7 +46,7 @@ func (p *publisher) publish(ctx context.Context, observed *v1alpha1.NodeGPUTopol
 	}
 	at, err := p.api.applyStatus(ctx, want)
 	if err != nil {
-		// If what replaced a rejected record is refused too, that says nothing new.
+		// A rejection of the replacement for a rejected record adds no information.
 		if apierrors.IsInvalid(err) && p.refused == nil {
 			p.refused, p.rejected = err, want.Allocations
 		}
@@ -58,15 +56,15 @@ func (p *publisher) publish(ctx context.Context, observed *v1alpha1.NodeGPUTopol
 	return true, nil
 }
 
-// leftOut counts what the limits of the schema keep out of what is published.
+// leftOut counts the parts that the limits of the schema exclude from publication.
 type leftOut struct {
 	containers int
 	devices    int // of the published containers
 	cpuLists   int // of the published containers
-	unseen     int // devices that no published container has
+	unseen     int // devices without a published container
 }
 
-// String says it for people, or is empty if nothing is left out.
+// String returns the counts as text, or "" if nothing is left out.
 func (l leftOut) String() string {
 	var parts []string
 	for _, p := range []struct {
@@ -84,8 +82,8 @@ func (l leftOut) String() string {
 		strings.Join(parts, " and "), v1alpha1.MaxAllocations, maxDevices, v1alpha1.MaxAllocatedGPUs, v1alpha1.MaxAllocatedCPUs)
 }
 
-// publishable returns the entries within the limits of the schema, in order. Each device is
-// published with at least one of its containers before anything else is.
+// publishable returns the entries within the limits of the schema, in order. Each device is published
+// with at least one of its containers before other entries are.
 func publishable(entries []entry) (list []v1alpha1.Allocation, out leftOut) {
 	chosen, devices := covering(entries)
 	shown, cpus := map[string]bool{}, 0
@@ -115,9 +113,9 @@ func publishable(entries []entry) (list []v1alpha1.Allocation, out leftOut) {
 	return list, out
 }
 
-// covering returns the positions of the entries to publish, and which devices of each. The
-// limits are spent first on devices that no earlier entry has, then on the others of these
-// entries, then on entries that add no device.
+// covering returns the positions of the entries to publish, and which devices of each. The limits are
+// spent first on devices that no earlier entry has, then on the others of these entries, then on entries
+// that add no device.
 func covering(entries []entry) (chosen []int, devices [][]string) {
 	devices = make([][]string, len(entries))
 	seen, room := map[string]bool{}, v1alpha1.MaxAllocatedGPUs
@@ -148,8 +146,8 @@ func covering(entries []entry) (chosen []int, devices [][]string) {
 	return chosen, devices
 }
 
-// have is our part as the API server has it, as far as we know: the informer's object,
-// unless our last write is newer.
+// have returns the agent's part as last seen at the API server: the informer's object, unless the last
+// write is newer.
 func (p *publisher) have(observed *v1alpha1.NodeGPUTopology) *v1alpha1.NodeGPUTopologyStatus {
 	if p.sent != nil && p.at.uid == observed.UID {
 		if order, err := resourceversion.CompareResourceVersion(observed.ResourceVersion, p.at.version); err == nil && order <= 0 {
@@ -159,8 +157,8 @@ func (p *publisher) have(observed *v1alpha1.NodeGPUTopology) *v1alpha1.NodeGPUTo
 	return &observed.Status
 }
 
-// sameStatus reports whether the server has all of the wanted part and no more
-// allocations than that. Other fields and conditions belong to others.
+// sameStatus reports whether the server has all of the wanted part and no more allocations than that.
+// Other programs own the other fields and conditions.
 func sameStatus(want, have *v1alpha1.NodeGPUTopologyStatus) bool {
 	for _, c := range want.Conditions {
 		old := meta.FindStatusCondition(have.Conditions, c.Type)
@@ -172,7 +170,7 @@ func sameStatus(want, have *v1alpha1.NodeGPUTopologyStatus) bool {
 		apiequality.Semantic.DeepEqual(ordered(want.Allocations), ordered(have.Allocations))
 }
 
-// ordered returns the list in the order of compare; the server's order is another.
+// ordered returns the list in the order of compare; the server's order differs.
 func ordered(list []v1alpha1.Allocation) []v1alpha1.Allocation {
 	if slices.IsSortedFunc(list, byKey) {
 		return list

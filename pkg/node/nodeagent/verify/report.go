@@ -27,8 +27,7 @@ const (
 	actionVerify = "Verifying"
 )
 
-// reporter reports each thing once, as an event on the pod and in the metrics. Only the
-// round uses it.
+// reporter reports each finding once, as an event on the pod and in the metrics. Only the round uses it.
 type reporter struct {
 	recorder events.EventRecorder
 	metrics  *metrics
@@ -52,14 +51,14 @@ func newReporter(r events.EventRecorder, m *metrics, strict bool) *reporter {
 	return &reporter{recorder: r, metrics: m, strict: strict, said: map[reportKey]string{}}
 }
 
-// recall marks what an earlier process published as reported.
+// recall marks the allocations that an earlier process published as reported.
 func (r *reporter) recall(published []v1alpha1.Allocation) {
 	for i := range published {
 		r.said[keyOf(&published[i])] = saying(&published[i])
 	}
 }
 
-// entries reports what changed since the last call.
+// entries reports the entries that changed since the last call.
 func (r *reporter) entries(all []entry) {
 	now := make(map[reportKey]string, len(all))
 	for i := range all {
@@ -109,8 +108,7 @@ func (r *reporter) unrecorded(all []missing) {
 	r.lost = now
 }
 
-// annotation reports an annotation that is not used. The caller makes sure that it is
-// called once.
+// annotation reports an annotation that is not used. The caller ensures that it is called once.
 func (r *reporter) annotation(pod *v1.Pod, err error) {
 	reason, then := eventMalformedAllocation, "the node agent ignores the annotation and treats the pod as one without a choice"
 	if errors.Is(err, errStale) {
@@ -122,7 +120,7 @@ func (r *reporter) annotation(pod *v1.Pod, err error) {
 	r.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, reason, actionVerify, "%s; %s", err, then)
 }
 
-// reference refers to the pod of an entry, which may be gone already.
+// reference returns a reference to the pod of an entry, which may be gone already.
 func reference(namespace, name string, uid types.UID) *v1.ObjectReference {
 	return &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: uid}
 }

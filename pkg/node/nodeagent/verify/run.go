@@ -20,8 +20,8 @@ const firstRetry = 500 * time.Millisecond
 // stuckAfter, plus some intervals, is longer than a round's requests may take.
 const stuckAfter = 2 * time.Minute
 
-// Run compares and publishes until ctx ends, and then returns nil. Errors are logged,
-// and the round is tried again.
+// Run compares and publishes until ctx ends, and then returns nil. Errors are logged, and the round is
+// retried.
 func (v *Verifier) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", v.cfg.Node))
 	v.finished.Store(v.clock.Now().UnixNano())
@@ -69,8 +69,8 @@ func (v *Verifier) runRounds(ctx context.Context) {
 	}
 }
 
-// keepOff waits a moment until the agent has answered kubelet: the agent has little CPU
-// on the node, and kubelet waits for the answer.
+// keepOff waits up to busyLimit until the agent has answered kubelet: the agent has little CPU on the
+// node, and kubelet waits for the answer.
 func (v *Verifier) keepOff(ctx context.Context) {
 	for deadline := v.clock.Now().Add(busyLimit); v.cfg.Busy() && v.clock.Now().Before(deadline); {
 		if !v.sleep(ctx, busyPoll) {
@@ -79,7 +79,7 @@ func (v *Verifier) keepOff(ctx context.Context) {
 	}
 }
 
-// sleep reports whether the whole time passed; if not, the context ended.
+// sleep waits for d and returns true, or false if ctx ended first.
 func (v *Verifier) sleep(ctx context.Context, d time.Duration) bool {
 	timer := v.clock.NewTimer(d)
 	defer timer.Stop()
@@ -91,7 +91,7 @@ func (v *Verifier) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// renew renews the Lease if the node is enforced as published.
+// renew renews the Lease while the node is published as enforced.
 func (v *Verifier) renew(ctx context.Context) error {
 	uid := v.vouched.Load()
 	if uid == nil {

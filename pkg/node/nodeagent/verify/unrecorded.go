@@ -12,19 +12,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent/kubelet"
 )
 
-// settled is how long a container runs before its record must be there. Kubelet writes
-// the record before the container starts, but the informer and the file are read at
-// different times.
+// settled is how long a container runs before its record must exist. Kubelet writes the record before the
+// container starts, but the informer and the file are read at different times.
 const settled = 10 * time.Second
 
-// missing is a container that runs without a record of its devices. Kubelet lost the
-// record, so it may give the same devices out again.
+// missing is a container that runs without a record of its devices. Kubelet lost the record, so it may
+// allocate the same devices again.
 type missing struct {
 	pod       *v1.Pod
 	container string
 }
 
-// unrecorded finds them among the pods that ask for one of the resources.
+// unrecorded returns the containers without a record among the pods that request one of the resources.
 func unrecorded(pods []*v1.Pod, records []kubelet.Record, resources []string, now time.Time) []missing {
 	type key struct {
 		uid       types.UID

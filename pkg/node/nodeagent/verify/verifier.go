@@ -29,7 +29,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Verifier compares and publishes for one node. Make it with New.
+// Verifier compares and publishes the allocations of one node. Create it with New.
 type Verifier struct {
 	cfg     Config
 	pods    Pods
@@ -43,7 +43,7 @@ type Verifier struct {
 	kubelet    *v1alpha1.Kubelet                        // guarded by mu
 	pinned     *metav1.Condition                        // guarded by mu
 	resources  func() []interposer.ResourceStatus       // guarded by mu
-	containers map[types.UID]map[containerReason]string // pod UID -> container -> what was reported last; guarded by mu
+	containers map[types.UID]map[containerReason]string // pod UID -> container and reason -> last reported text; guarded by mu
 	kicked     time.Time                                // when Trigger was first called since the last round; guarded by mu
 
 	// Only the round uses the rest.
@@ -52,7 +52,7 @@ type Verifier struct {
 	reporter *reporter
 	pub      *publisher
 	recalled bool      // recall has run
-	said     string    // the last logged reason why nothing can be published
+	said     string    // last logged reason for not publishing
 	nodeUID  types.UID // of the Node
 	nodeRead time.Time // when nodeUID was read
 
@@ -83,7 +83,7 @@ func New(cfg Config, pods Pods, kube kubernetes.Interface, dyn dynamic.Interface
 	}, nil
 }
 
-// Trigger asks for a round now. It never blocks.
+// Trigger makes a round run now. It never blocks.
 func (v *Verifier) Trigger() {
 	v.mu.Lock()
 	if v.kicked.IsZero() {
@@ -96,8 +96,7 @@ func (v *Verifier) Trigger() {
 	}
 }
 
-// SetKubelet sets what is published as status.kubelet; nil publishes none. The caller
-// must not change it afterwards.
+// SetKubelet sets status.kubelet; nil publishes none. The caller must not change k afterwards.
 func (v *Verifier) SetKubelet(k *v1alpha1.Kubelet) {
 	v.mu.Lock()
 	v.kubelet = k
@@ -105,7 +104,7 @@ func (v *Verifier) SetKubelet(k *v1alpha1.Kubelet) {
 	v.Trigger()
 }
 
-// SetPinned sets the condition Pinned, and fills in its type and times.
+// SetPinned sets the Pinned condition, and fills in its type and times.
 func (v *Verifier) SetPinned(c metav1.Condition) {
 	c.Type = v1alpha1.ConditionPinned
 	c = shorten(c)
@@ -123,8 +122,8 @@ func (v *Verifier) SetResources(f func() []interposer.ResourceStatus) {
 	v.Trigger()
 }
 
-// round compares once and publishes what differs. again is when to compare again even
-// if nothing happens; 0 means after the interval.
+// round compares once and publishes the differences. again is when to compare again even without an
+// event; 0 means after the interval.
 func (v *Verifier) round(ctx context.Context) (again time.Duration, err error) {
 	v.mu.Lock()
 	started := v.kicked
@@ -160,8 +159,7 @@ func (v *Verifier) round(ctx context.Context) (again time.Duration, err error) {
 	return again, recordErr
 }
 
-// mayPublish reports whether there is an object for this very Node. If not, it logs the
-// reason once.
+// mayPublish reports whether an object for this very Node exists. If not, it logs the reason once.
 func (v *Verifier) mayPublish(ctx context.Context, observed *v1alpha1.NodeGPUTopology, now time.Time) (bool, error) {
 	why := ""
 	if observed == nil {
@@ -189,7 +187,7 @@ func (v *Verifier) mayPublish(ctx context.Context, observed *v1alpha1.NodeGPUTop
 	return why == "", nil
 }
 
-// recall takes over once what an earlier process published.
+// recall adopts once the state that an earlier process published.
 func (v *Verifier) recall(observed *v1alpha1.NodeGPUTopology) {
 	if v.recalled {
 		return
@@ -200,7 +198,7 @@ func (v *Verifier) recall(observed *v1alpha1.NodeGPUTopology) {
 	v.reporter.recall(observed.Status.Allocations)
 }
 
-// registered says that kubelet has registered a non-empty list from the agent.
+// registered reports whether kubelet has registered a non-empty list from the agent.
 func (v *Verifier) registered() bool {
 	v.mu.Lock()
 	resources := v.resources
@@ -208,8 +206,7 @@ func (v *Verifier) registered() bool {
 	return slices.ContainsFunc(resources(), func(r interposer.ResourceStatus) bool { return r.Registered && r.Devices > 0 })
 }
 
-// look reads kubelet's record and compares it. If it cannot be read, entries is nil and
-// nothing is known.
+// look reads kubelet's record and compares it. If it cannot be read, entries is nil.
 func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology, now time.Time) (entries []entry, again time.Duration, err error) {
 	pods := v.pods.Pods()
 	v.book.update(pods, v.reporter.annotation)
@@ -234,8 +231,8 @@ func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology,
 	return entries, again, nil
 }
 
-// wanted is our part of the status, and what is left out of it. If the record could not be
-// read or was refused, the published allocations stay.
+// wanted returns the agent's part of the status, and the parts left out of it. If the record could not be
+// read or was rejected, the published allocations stay.
 func (v *Verifier) wanted(entries []entry, observed *v1alpha1.NodeGPUTopology, recordErr error) (*v1alpha1.NodeGPUTopologyStatus, leftOut) {
 	v.mu.Lock()
 	want := &v1alpha1.NodeGPUTopologyStatus{Kubelet: v.kubelet}
@@ -257,7 +254,7 @@ func (v *Verifier) wanted(entries []entry, observed *v1alpha1.NodeGPUTopology, r
 	return want, out
 }
 
-// vouch allows the Lease to be renewed while the published condition is true.
+// vouch allows the Lease to be renewed while the published Enforced condition is true.
 func (v *Verifier) vouch(published *v1alpha1.NodeGPUTopologyStatus) {
 	if published.Conditions[0].Status != metav1.ConditionTrue {
 		v.vouched.Store(nil)
@@ -272,22 +269,21 @@ func (v *Verifier) vouch(published *v1alpha1.NodeGPUTopologyStatus) {
 	}
 }
 
-// Escaped reports a container that was given more than kubelet recorded for it. what
-// says how, for example which variable asks for which GPUs. The same text is reported
-// once.
+// Escaped reports a container that has more devices than kubelet recorded for it. what describes how, for
+// example which variable requests which GPUs. The same text is reported once.
 func (v *Verifier) Escaped(pod *v1.Pod, container, what string) {
 	if v.once(pod, container, eventEscaped, what) {
 		v.metrics.mismatches.WithLabelValues(kindEscaped).Inc()
 	}
 }
 
-// Misbound reports a container whose environment binds threads to CPUs that it may not use. what says which.
-// The same text is reported once.
+// Misbound reports a container whose environment binds threads to CPUs that it may not use; what
+// describes them. The same text is reported once.
 func (v *Verifier) Misbound(pod *v1.Pod, container, what string) {
 	v.once(pod, container, eventMisbound, what+"; leave the variable out, or set OMP_PLACES=cores")
 }
 
-// once writes an event about a container, unless the last one with this reason said the same.
+// once writes an event about a container, unless the last one with this reason had the same text.
 func (v *Verifier) once(pod *v1.Pod, container, reason, what string) bool {
 	of := containerReason{container, reason}
 	v.mu.Lock()
@@ -305,7 +301,7 @@ func (v *Verifier) once(pod *v1.Pod, container, reason, what string) bool {
 	return !again
 }
 
-// containerReason is a container of a pod and why an event about it was written.
+// containerReason is a container of a pod and the reason of an event about it.
 type containerReason struct{ container, reason string }
 
 // forgetContainers drops the reports about pods that are gone.
@@ -322,7 +318,7 @@ func (v *Verifier) forgetContainers(pods []*v1.Pod) {
 	maps.DeleteFunc(v.containers, func(uid types.UID, _ map[containerReason]string) bool { return !here[uid] })
 }
 
-// resourcesOf lists the resources that the node's GPUs are counted under.
+// resourcesOf returns the resources of the node's GPUs.
 func resourcesOf(t *v1alpha1.NodeGPUTopology) []string {
 	var out []string
 	for i := range t.Spec.GPUs {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// watchRecord triggers a round whenever kubelet writes its record, until ctx ends. If
-// the watch fails, the interval remains, and the watch is tried again.
+// watchRecord triggers a round whenever kubelet writes its record, until ctx ends. If the watch fails,
+// rounds continue at the interval, and the watch is retried.
 func (v *Verifier) watchRecord(ctx context.Context) {
 	for failed := false; ; {
 		err := v.watchOnce(ctx)

@@ -4,7 +4,7 @@ package visible
 
 import "strings"
 
-// What decides which devices a container gets, and how it counts them.
+// Settings that determine which devices a container gets, and how it numbers them.
 const (
 	VisibleDevices = "NVIDIA_VISIBLE_DEVICES"
 	CUDADevices    = "CUDA_VISIBLE_DEVICES"
@@ -15,15 +15,15 @@ const (
 	cdiVendor   = "nvidia.com"
 )
 
-// The ways of asking by the environment, as they are reported.
+// Names of the requests by environment in reports.
 const (
 	ByEnvironment = "environment " + VisibleDevices
 	ByImage       = "image of CUDA before 9 without " + VisibleDevices
 )
 
-// FromEnvironment reads the variable. If it is set several times (containerd passes on
-// the values of image, device plugin and pod), the last one counts, for the runtime and
-// for the toolkit.
+// FromEnvironment returns the devices that the variable requests. If it is set several times (containerd
+// passes on the values of image, device plugin and pod), the last one is used, by the runtime and by the
+// toolkit.
 func FromEnvironment(env []string) ([]string, string) {
 	last := map[string]string{}
 	for _, e := range env {
@@ -33,14 +33,14 @@ func FromEnvironment(env []string) ([]string, string) {
 	}
 	value, set := last[VisibleDevices]
 	if !set {
-		// Images that are older than the variable mean "all".
+		// For images older than the variable the toolkit assumes "all".
 		if last[cudaVersion] != "" && last[requireCUDA] == "" {
 			return []string{"all"}, ByImage
 		}
 		return nil, ByEnvironment
 	}
 	if strings.HasPrefix(value, DeviceMounts) {
-		return nil, ByEnvironment // the value says that the mounts count
+		return nil, ByEnvironment // the value means that the mounts are used
 	}
 	var names []string
 	for part := range strings.SplitSeq(value, ",") {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Device is one device of the machine: a UUID and the index that the vendor's tool prints.
+// Device is one device of the machine: its UUID and the vendor tool's index.
 type Device struct {
 	ID    string
 	Index int
 }
 
-// Resolve returns the devices that a name means, and whether that is certain. The
-// toolkit takes an index, a UUID or the beginning of one; for a MIG device its UUID or
-// GPU:instance. known are the machine's devices, as far as they are known.
+// Resolve returns the devices that a name means, and whether that is certain. The toolkit takes an index,
+// a UUID or the beginning of one; for a MIG device its UUID or GPU:instance. known are the machine's
+// known devices.
 func Resolve(name string, known []Device, given []string) ([]string, bool) {
 	for _, id := range given {
 		if strings.EqualFold(id, name) {
@@ -55,8 +55,7 @@ func Resolve(name string, known []Device, given []string) ([]string, bool) {
 	return []string{name}, true
 }
 
-// hasPrefixFold reports whether id begins with name, and name is more than the kind of
-// device.
+// hasPrefixFold reports whether id begins with name, and name is longer than the device kind's prefix.
 func hasPrefixFold(id, name string) bool {
 	const kind = len("GPU-")
 	return len(name) > kind && len(name) <= len(id) && strings.EqualFold(id[:len(name)], name)
