@@ -20,11 +20,11 @@ import (
 	"github.com/nvtopo/nvtopo/internal/release"
 )
 
-// settings are the flags of both commands.
+// settings holds the flags of both commands.
 type settings struct {
 	kwok, scheduler, config, dir, logFile string
 	schedulerArgs                         []string
-	pools                                 *poolPrograms // nil where there are no pools
+	pools                                 *poolPrograms // nil without pools
 }
 
 func command(stdout, stderr io.Writer) *cobra.Command {
@@ -49,7 +49,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	return root
 }
 
-// sibling is the path of a program in the same folder as this one.
+// sibling returns the path of a program in the same folder as this one.
 func sibling(name string) string {
 	self, err := os.Executable()
 	if err != nil {
@@ -58,8 +58,7 @@ func sibling(name string) string {
 	return filepath.Join(filepath.Dir(self), name)
 }
 
-// options checks the flags and turns them into the demo's options. log receives all
-// logs.
+// options checks the flags and converts them to the demo's options. log receives all logs.
 func (s *settings) options(ctx context.Context, progress, log io.Writer) (*demo.Options, error) {
 	o := &demo.Options{Kwok: s.kwok, Scheduler: s.scheduler, SchedulerArgs: s.schedulerArgs, Dir: s.dir, Progress: progress, Log: log}
 	for _, path := range []string{s.kwok, s.scheduler} {
@@ -86,7 +85,7 @@ func (s *settings) options(ctx context.Context, progress, log io.Writer) (*demo.
 	return o, nil
 }
 
-// checkConfig has the scheduler's program check its configuration, before a cluster is started for it.
+// checkConfig runs the scheduler's configuration check before a cluster is started for it.
 func (s *settings) checkConfig(ctx context.Context) error {
 	if err := devcluster.CheckSchedulerConfig(ctx, s.scheduler, s.config, s.schedulerArgs...); err != nil {
 		return fmt.Errorf("--scheduler-config: %w", err)
@@ -106,8 +105,7 @@ func (s *settings) logs() (*devcluster.Tail, func() error, error) {
 		}
 		t.File, done = f, f.Close
 	}
-	// A starting API server logs errors that are harmless. People should see them only
-	// if the start fails.
+	// A starting API server logs harmless errors. They are shown only if the start fails.
 	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(fs)
 	if err := errors.Join(fs.Set("logtostderr", "false"), fs.Set("stderrthreshold", "FATAL")); err != nil {

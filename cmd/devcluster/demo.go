@@ -51,8 +51,8 @@ func runDemo(cmd *cobra.Command, s *settings, output string) error {
 	return verdict(cmd, report)
 }
 
-// showScenes plays the scenes of a demo, and prints what they showed. It is an error if anything was not as
-// promised.
+// showScenes runs the scenes of a demo and prints their pictures. It returns an error if a promise was
+// broken.
 func showScenes(cmd *cobra.Command, s *settings, nodes []devcluster.NodeSpec, run func(context.Context, *devcluster.Cluster, io.Writer) (*demo.Pictures, error)) error {
 	pictures, err := onCluster(cmd, s, nodes, run)
 	if err != nil {
@@ -71,8 +71,8 @@ func showScenes(cmd *cobra.Command, s *settings, nodes []devcluster.NodeSpec, ru
 	return nil
 }
 
-// onCluster runs a demo on a cluster of the nodes, and removes all of it. If that fails, the
-// logs of all programs are shown.
+// onCluster runs a demo on a cluster of the nodes, and removes all of it. If that fails, the logs of all
+// programs are printed.
 func onCluster[R any](
 	cmd *cobra.Command, s *settings, nodes []devcluster.NodeSpec, run func(context.Context, *devcluster.Cluster, io.Writer) (R, error),
 ) (report R, err error) {
@@ -89,7 +89,7 @@ func onCluster[R any](
 	opts.Nodes = nodes
 	report, err = carryOut(ctx, opts, run)
 	if err != nil && ctx.Err() != nil {
-		return report, ctx.Err() // run in main.go tells by it that somebody pressed Ctrl-C
+		return report, ctx.Err() // run in main.go recognizes Ctrl-C by it
 	}
 	if err != nil {
 		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
@@ -108,8 +108,7 @@ func carryOut[R any](ctx context.Context, opts *demo.Options, run func(context.C
 	return run(ctx, c, opts.Progress)
 }
 
-// verdict writes the result of the check to stderr. It is an error if the check found
-// anything.
+// verdict prints the problems that the check found to stderr, and returns an error if there are any.
 func verdict(cmd *cobra.Command, report *demo.Report) error {
 	problems := report.Problems()
 	for _, p := range problems {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// waveTimeout bounds the time of one wave of pods: a few seconds on an idle machine.
+	// waveTimeout limits the time of one wave of pods: a few seconds on an idle machine.
 	waveTimeout  = 2 * time.Minute
 	wavePoll     = 100 * time.Millisecond
 	demoPodLabel = "nvtopo-demo"
@@ -57,7 +57,7 @@ func runDemoNode(cmd *cobra.Command, s *settings) (err error) {
 	}, say)
 	if err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err() // run tells by it that somebody pressed Ctrl-C
+			return ctx.Err() // run recognizes Ctrl-C by it
 		}
 		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
 		return err
@@ -78,8 +78,8 @@ func runDemoNode(cmd *cobra.Command, s *settings) (err error) {
 	return nil
 }
 
-// waves are the pods of the demo. The pods of a wave are created at once and together
-// take all eight GPUs.
+// waves returns the pods of the demo. The pods of a wave are created at once and together take all eight
+// GPUs.
 func waves() [][]*v1.Pod {
 	return [][]*v1.Pod{
 		{
@@ -114,7 +114,7 @@ func carryOutOnNode(ctx context.Context, cfg gpunode.Config, say func(string)) (
 	return rows, nil
 }
 
-// runWave creates pods, waits until all containers run and reads what they got, and deletes them.
+// runWave creates pods, waits until all containers run, reads their GPUs, and deletes the pods.
 func runWave(ctx context.Context, l *gpunode.Lab, wave []*v1.Pod) ([]row, error) {
 	pods := l.Client.CoreV1().Pods(metav1.NamespaceDefault)
 	for _, p := range wave {
@@ -145,7 +145,7 @@ func runWave(ctx context.Context, l *gpunode.Lab, wave []*v1.Pod) ([]row, error)
 	return rows, nil
 }
 
-// observe waits until a pod runs, and returns what its containers got.
+// observe waits until a pod runs, and returns the GPUs of its containers.
 func observe(ctx context.Context, l *gpunode.Lab, name string) ([]row, error) {
 	var rows []row
 	var last error

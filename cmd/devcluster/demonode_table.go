@@ -36,9 +36,8 @@ func rowsOf(g *nvtopo.Graph, pod *v1.Pod, containers []gpunode.Observation) []ro
 	return out
 }
 
-// equal reports whether all sources that know the container agree. An init container
-// gets any of its pod's GPUs, because kubelet passes them on, and the PodResources API
-// does not report it.
+// equal reports whether all sources that know the container agree. An init container gets any of its
+// pod's GPUs, because kubelet passes them on, and the PodResources API does not report it.
 func (r *row) equal() bool {
 	if len(r.Environment) != r.Asked || !slices.Equal(r.Checkpoint, r.Environment) {
 		return false
@@ -46,7 +45,7 @@ func (r *row) equal() bool {
 	return r.Kind == gpunode.Init || slices.Equal(r.Annotation, r.Checkpoint) && slices.Equal(r.PodResources, r.Checkpoint)
 }
 
-// indices prints GPUs as their indices.
+// indices returns GPUs as a list of their indices.
 func (r *row) indices(ids []string) string {
 	var numbers []int
 	for _, id := range ids {

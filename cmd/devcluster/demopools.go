@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/lab/devcluster/pooldemo"
 )
 
-// poolPrograms are what a cluster with pools runs beside the others.
+// poolPrograms holds the additional programs of a cluster with pools.
 type poolPrograms struct {
 	kueue      devcluster.KueueOptions
 	controller string
@@ -28,7 +28,7 @@ func (p *poolPrograms) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.controller, "pool-controller", sibling("nvtopo-pool-controller"), "path of the pool controller")
 }
 
-// check is an error unless all are there.
+// check returns an error unless all the programs exist.
 func (p *poolPrograms) check() error {
 	if err := errors.Join(exists(p.kueue.Binary), exists(p.kueue.Config)); err != nil {
 		return fmt.Errorf("kueue is missing (make bin/kueue): %w", err)

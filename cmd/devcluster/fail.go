@@ -21,11 +21,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/controller"
 )
 
-// staleEnds says how long the condition Stale stays after an exporter is healed.
+// staleEnds describes how long the condition Stale stays after an exporter is healed.
 var staleEnds = fmt.Sprintf("'kubectl get ngt' shows STALE True for %.0f s more at most, or %.0f s where it has just become so",
 	controller.StaleWithin.Seconds(), controller.FreshWithin.Seconds())
 
-// follows says what comes of a fault, and how it heals.
+// follows describes the effect of each fault, and how it heals.
 var follows = map[string][2]string{
 	devcluster.FaultExporter: {
 		fmt.Sprintf("its exporter has ended. 'kubectl get ngt' shows STALE True in %.0f s at most: its Lease runs out within %.0f s, and the scheduler says so within %.0f s after that",
@@ -46,10 +46,10 @@ var follows = map[string][2]string{
 	},
 }
 
-// leaseEnds is how long after its last renewal a Lease runs out.
+// leaseEnds is how long after its last renewal a Lease expires.
 var leaseEnds = fmt.Sprintf("%.0f s", nodelease.Duration.Seconds())
 
-// failCommand is fail, or heal.
+// failCommand returns the command fail, or heal.
 func failCommand(fails bool) *cobra.Command {
 	var kubeconfig string
 	c := &cobra.Command{
@@ -123,7 +123,7 @@ func setFault(cmd *cobra.Command, kubeconfig string, fails bool, args []string) 
 	return nil
 }
 
-// annotate writes a fault on a Node, beside those that are there.
+// annotate adds a fault to the Node's annotation, or removes it.
 func annotate(ctx context.Context, kube kubernetes.Interface, name, word string, fails bool) error {
 	node, err := kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -158,8 +158,8 @@ func annotate(ctx context.Context, kube kubernetes.Interface, name, word string,
 	return nil
 }
 
-// within is an error if a GPU fails that the machine does not have. The simulated nodes say which machine
-// they are in place of their system's image.
+// within returns an error if the machine does not have the failing GPU. Simulated nodes have the
+// machine's name in place of their system's image.
 func within(image string, faults *devcluster.Faults) error {
 	m, err := machine.Lookup(image)
 	if err != nil {

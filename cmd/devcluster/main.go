@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nvtopo-devcluster runs a real control plane with simulated GPU nodes on this
-// machine. `up` keeps it running. `demo` lets the scheduler place some forty pods on
-// it, checks every placement and removes everything. `demo-node` runs pods on one real
-// node with simulated GPUs.
+// Command nvtopo-devcluster runs a real control plane with simulated GPU nodes on this machine. `up`
+// keeps it running. `demo` has the scheduler place some forty pods on it, checks every placement and
+// removes everything. `demo-node` runs pods on one real node with simulated GPUs.
 package main
 
 import (
@@ -23,8 +22,7 @@ func main() {
 }
 
 func run() int {
-	// The first Ctrl-C ends everything in order. stop restores the usual effect of a
-	// second one.
+	// The first Ctrl-C ends everything in order. stop restores the usual effect of a second one.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop)

@@ -15,10 +15,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/clustertopology"
 )
 
-// mostNodes bounds what one machine simulates.
+// mostNodes is the largest number of nodes simulated on one machine.
 const mostNodes = 1000
 
-// nodeFlags say which nodes a cluster has.
+// nodeFlags holds the flags that select a cluster's nodes.
 type nodeFlags struct {
 	machines        []string
 	racks, switches int
@@ -30,7 +30,7 @@ func (n *nodeFlags) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&n.switches, "switches", 0, "label the racks' nodes with so many switches, in order")
 }
 
-// specs are the nodes: those of a machine have its name and a number.
+// specs returns the nodes: those of a machine have its name and a number.
 func (n *nodeFlags) specs() ([]devcluster.NodeSpec, error) {
 	out := demo.Nodes()
 	if len(n.machines) > 0 {

@@ -18,7 +18,7 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// upFlags are those of up beside the programs'.
+// upFlags holds the flags of up besides the programs'.
 type upFlags struct {
 	nodes           nodeFlags
 	pools, helm     bool
@@ -78,7 +78,7 @@ deleted goes even from a node that has failed.`,
 	return c
 }
 
-// apply takes the flags over.
+// apply transfers the flags to the options.
 func (o *upFlags) apply(s *settings, opts *demo.Options) error {
 	var err error
 	if opts.Nodes, err = o.nodes.specs(); err != nil {
@@ -98,7 +98,7 @@ func (o *upFlags) apply(s *settings, opts *demo.Options) error {
 	}
 	for _, path := range []*string{&o.chart.Helm, &o.chart.Chart, &o.chart.Values} {
 		if *path == "" {
-			continue // no file of values
+			continue // no values file
 		}
 		if *path, err = filepath.Abs(*path); err != nil {
 			return fmt.Errorf("--helm: %w", err)
@@ -111,7 +111,7 @@ func (o *upFlags) apply(s *settings, opts *demo.Options) error {
 	return nil
 }
 
-// exists is an error unless there is a file or folder.
+// exists returns an error unless the file or folder exists.
 func exists(path string) error {
 	_, err := os.Stat(path)
 	return err // it names the path
@@ -139,7 +139,7 @@ func up(cmd *cobra.Command, s *settings, o *upFlags) (err error) {
 	c, err := demo.Boot(ctx, opts)
 	if err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err() // run tells by it that somebody pressed Ctrl-C
+			return ctx.Err() // run recognizes Ctrl-C by it
 		}
 		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
 		return err
@@ -157,7 +157,8 @@ func up(cmd *cobra.Command, s *settings, o *upFlags) (err error) {
 	return errors.Join(c.Follow(ctx, opts.Chart), c.Stop())
 }
 
-// starting is the first line: what is started, and how long it takes as measured on two busy cores.
+// starting returns the first line of output: the parts being started, and the time that takes as measured
+// on two busy cores.
 func (o *upFlags) starting(nodes int) string {
 	with, seconds := "the scheduler", 9
 	switch {
@@ -169,13 +170,13 @@ func (o *upFlags) starting(nodes int) string {
 	return fmt.Sprintf("starting a cluster of %d simulated GPU nodes with %s: it usually takes %d s", nodes, with, seconds+nodes/10)
 }
 
-// again says how nvtopo is installed once more after an uninstall.
+// again describes how to reinstall nvtopo after an uninstall.
 func again(commands [2]string) string {
 	return "to install nvtopo again after an uninstall, with the same values:\n  " + strings.Join(commands[:], "\n  ")
 }
 
-// ready is the last line: what to set, how the cluster is ended, and what stays of it then. dir is the
-// folder that was asked for, if one was.
+// ready returns the last line of output: the environment to set, how the cluster is ended, and what stays
+// of it. dir is the folder of --dir, or "".
 func ready(dir string) string {
 	stays := "removes everything"
 	if dir != "" {

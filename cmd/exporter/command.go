@@ -22,7 +22,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
 )
 
-// options are the command line.
+// options holds the command line's values.
 type options struct {
 	source     string
 	sysfsRoot  string
@@ -94,8 +94,7 @@ func (o *options) run(ctx context.Context) error {
 	return daemon.ServeWhile(ctx, &o.endpoint, restConfig, e, e.Run)
 }
 
-// open makes the source. It refuses flags of another source, because somebody expects
-// them to have an effect.
+// open returns the source. It rejects flags of another source, because they would have no effect.
 func (o *options) open() (exporter.Source, error) {
 	if o.cfg.NodeName == "" {
 		return nil, errors.New("--node-name is empty and NODE_NAME is not set")

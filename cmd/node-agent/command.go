@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/nodeagent"
 )
 
-// options are the command line.
+// options holds the command line's values.
 type options struct {
 	cfg                 nodeagent.Config
 	mode, topology, nri string

@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/deviceplugin"
 )
 
-// simulation is the command line of simulate-plugin.
+// simulation holds the command line's values of simulate-plugin.
 type simulation struct {
 	cfg        deviceplugin.Config
 	node       string

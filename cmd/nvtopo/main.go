@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nvtopo answers questions about the GPU links of one machine. The same
-// binary installed as kubectl-nvtopo is a kubectl plugin, and as kubectl_complete-nvtopo it
-// completes that plugin's arguments.
+// Command nvtopo reports on the GPU links of one machine. The same binary installed as kubectl-nvtopo is
+// a kubectl plugin, and as kubectl_complete-nvtopo it completes that plugin's arguments.
 package main
 
 import (

@@ -43,7 +43,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 )
 
-// options are the command line.
+// options holds the command line's values.
 type options struct {
 	endpoint    daemon.Endpoint
 	kubeconfig  string
@@ -60,11 +60,11 @@ type options struct {
 	placement    placementcheck.Options
 	gateImage    string
 
-	// clock is that of what cannot be taken back: sessions and invoices.
+	// clock is the clock of irreversible actions: sessions and invoices.
 	clock *serverclock.Clock
 }
 
-// setups register the controllers, each with what it needs of the command line.
+// setups returns the functions that register the controllers, each with its part of the command line.
 func (o *options) setups() []func(manager.Manager) error {
 	return []func(manager.Manager) error{
 		func(mgr manager.Manager) error {
@@ -117,7 +117,7 @@ hold, and nvtopo-scheduler which.`,
 	return cmd
 }
 
-// validate refuses flags that cannot be meant.
+// validate rejects flag values that make no sense.
 func (o *options) validate() error {
 	if o.invoiceGrace < 0 || o.keepRecords < 0 || o.batchAfter < 0 || o.storageLimit.Sign() < 0 {
 		return errors.New("--invoice-grace, --usage-retention-days, --usage-batch-after and --usage-storage-limit: want 0 or more")
@@ -141,13 +141,13 @@ func (o *options) run(ctx context.Context) error {
 	ctrl.SetLogger(klog.FromContext(ctx))
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:                        newScheme(),
-		Metrics:                       metricsserver.Options{BindAddress: "0"}, // daemon serves them, to whom RBAC allows it
+		Metrics:                       metricsserver.Options{BindAddress: "0"}, // daemon serves them, to clients that RBAC allows
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "nvtopo-pool-controller",
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true,
 		Cache:                         cacheOptions(),
-		// ElasticJobs are read so: a template that is none must not keep all others from being read.
+		// ElasticJobs are read unstructured: an invalid template must not keep all others from being read.
 		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 	})
 	if err != nil {
@@ -161,7 +161,7 @@ func (o *options) run(ctx context.Context) error {
 	return daemon.ServeWhile(ctx, &o.endpoint, restConfig, observed{}, mgr.Start)
 }
 
-// cacheOptions keep who manages which fields only where metering reads it: it is much to keep.
+// cacheOptions keeps managed fields only where metering reads them: they are large.
 func cacheOptions() cache.Options {
 	kept := cache.ByObject{Transform: metering.KeepManagers}
 	return cache.Options{
@@ -170,7 +170,7 @@ func cacheOptions() cache.Options {
 	}
 }
 
-// newScheme knows all kinds that the controllers read and write.
+// newScheme returns a scheme with all kinds that the controllers read and write.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(errors.Join(
@@ -179,11 +179,11 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// observed is what the metrics server shows.
+// observed is the source of the metrics server.
 type observed struct{}
 
-// Gatherer is controller-runtime's registry without the metrics of the process, which daemon shows
-// of every program: what is there twice is an error in place of all metrics.
+// Gatherer returns controller-runtime's registry without the metrics of the process, which daemon serves
+// for every program: a duplicate is an error in place of all metrics.
 func (observed) Gatherer() prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		families, err := ctrlmetrics.Registry.Gather()
@@ -193,5 +193,5 @@ func (observed) Gatherer() prometheus.Gatherer {
 	})
 }
 
-// Healthy is always so while the process serves: the manager ends it when it cannot go on.
+// Healthy always returns nil: the manager ends the process if it cannot continue.
 func (observed) Healthy() error { return nil }

@@ -13,7 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/remotesession/gate"
 )
 
-// gateOptions are the command line of a session's gate.
+// gateOptions holds the command line's values of a session's gate.
 type gateOptions struct {
 	listen, server, tokenFile string
 	operations                []string
@@ -21,8 +21,8 @@ type gateOptions struct {
 	maxRequests               int
 }
 
-// newRemoteGate is the program of the container in front of a session's server. It is this
-// program's so that a session needs no other image of ours.
+// newRemoteGate returns the command that runs in the container in front of a session's server. It is part
+// of this program so that a session needs no other nvtopo image.
 func newRemoteGate() *cobra.Command {
 	o := &gateOptions{}
 	cmd := &cobra.Command{

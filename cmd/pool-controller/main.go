@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nvtopo-pool-controller keeps Kueue's objects as ComputePools have them, runs
-// ElasticJobs, and writes down who held which devices and what that costs.
+// Command nvtopo-pool-controller keeps Kueue's objects in line with the ComputePools, runs ElasticJobs,
+// and records who held which devices and their cost.
 package main
 
 import (

@@ -21,17 +21,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/scheduler/schedulerconfig"
 )
 
-// configChecks are the flags that have the program check its configuration, and its check before a start.
+// configChecks holds the flags for checking the configuration, and implements the check before a start.
 type configChecks struct {
-	form string // of the answer; empty: do not check, but run
-	name string // of the file in messages; empty: as it was given
+	form string // of the output; empty: run, do not check
+	name string // of the file in messages; empty: as given
 
 	own     frameworkruntime.Registry // plugins of this process that are not kube-scheduler's
-	plugins schedulerconfig.Plugins   // makes others like them
+	plugins schedulerconfig.Plugins   // creates others like them
 }
 
-// bind adds the flags to the command, and checks the configuration before the command runs: first, so that no
-// failure to reach the cluster hides what is wrong with it.
+// bind adds the flags to the command, and checks the configuration before the command runs, so that no
+// failure to reach the cluster hides an error in it.
 func (c *configChecks) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&c.form, "check-config", "", "check the file of --config, without a cluster, say what it configures (table, json or yaml), and exit")
@@ -70,9 +70,9 @@ func (c *configChecks) bind(cmd *cobra.Command) {
 	}
 }
 
-// readQuietly reads the file without kube-scheduler's log, which says the same again when it starts.
+// readQuietly reads the file without kube-scheduler's log, which it prints again when it starts.
 func (c *configChecks) readQuietly(path string) (*schedulerconfig.File, error) {
-	klog.SetLogger(klog.Logger{}) // which says nothing
+	klog.SetLogger(klog.Logger{}) // which logs nothing
 	defer klog.ClearLogger()
 	return c.read(path)
 }
@@ -116,8 +116,9 @@ func (c *configChecks) check(ctx context.Context, file *schedulerconfig.File, ou
 	return err
 }
 
-// run runs the command and returns the exit code. What is wrong with flags or with the configuration is the last line,
-// as it is, and so is the error of a verb; what ends the scheduler is logged as kube-scheduler does.
+// run runs the command and returns the exit code. An error of flags or of the configuration is printed as
+// the last line, unchanged, and so is the error of a verb; an error that ends the scheduler is logged as
+// kube-scheduler does.
 func run(cmd *cobra.Command, checks *configChecks) int {
 	cmd.SilenceUsage = true // it would be some two hundred lines
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -137,7 +138,7 @@ func run(cmd *cobra.Command, checks *configChecks) int {
 	return 1
 }
 
-// plainError is printed as it is: it is of the command line, or of a verb, which has no log.
+// plainError is printed unchanged: it is of the command line, or of a verb, which has no log.
 type plainError struct{ error }
 
 func (e plainError) Unwrap() error { return e.error }

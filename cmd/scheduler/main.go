@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nvtopo-scheduler is kube-scheduler with the plugins TopologyAware,
-// NUMAAffinity and GangPlacement. It takes the stock flags; everything else is set in its
-// KubeSchedulerConfiguration. One feature gate has another default: pods get no
-// nominated node name while their binding is in progress. NodeResourceTopologyMatch,
-// Coscheduling and CapacityScheduling are compiled in, and are off unless a profile
-// enables them. The process also runs the controller that corrects annotations to what
-// kubelet recorded. Its hidden verb what-if tells what would become of pods, by a snapshot, and
-// --check-config whether it would start with a configuration.
+// Command nvtopo-scheduler is kube-scheduler with the plugins TopologyAware, NUMAAffinity and
+// GangPlacement. It takes the stock flags; all other settings are in its KubeSchedulerConfiguration. One
+// feature gate has another default: pods get no nominated node name while their binding is in progress.
+// NodeResourceTopologyMatch, Coscheduling and CapacityScheduling are compiled in, and are off unless a
+// profile enables them. The process also runs the controller that corrects annotations to kubelet's
+// record. Its hidden verb what-if predicts the fate of pods from a snapshot, and --check-config whether
+// it would start with a configuration.
 package main
 
 import (
@@ -41,8 +40,8 @@ import (
 )
 
 func main() {
-	// Set before the flags exist, so that --feature-gates can turn it on again. Its
-	// cost, and what is lost without it: docs/decisions/0014-nominated-node-names.md.
+	// Set before the flags exist, so that --feature-gates can turn it on again. Its cost, and the loss
+	// without it: docs/decisions/0014-nominated-node-names.md.
 	if err := utilfeature.DefaultMutableFeatureGate.OverrideDefault(features.NominatedNodeNameForExpectation, false); err != nil {
 		fmt.Fprintln(os.Stderr, "nvtopo-scheduler:", err)
 		os.Exit(1)
@@ -72,7 +71,7 @@ func main() {
 	os.Exit(run(cmd, checks))
 }
 
-// plugins are those that are not kube-scheduler's own.
+// plugins returns the plugins in addition to kube-scheduler's own.
 func plugins(shared *lifecycle.Shared, gangs *gang.Process) runtime.Registry {
 	return runtime.Registry{
 		topology.Name:             topology.New(shared),
@@ -85,7 +84,7 @@ func plugins(shared *lifecycle.Shared, gangs *gang.Process) runtime.Registry {
 	}
 }
 
-// configure tells the source what the command was given.
+// configure passes the command's configuration file to the source.
 func configure(source *debug.Source, cmd *cobra.Command) error {
 	file := cmd.Flags().Lookup("config").Value.String()
 	if file == "" {

@@ -24,20 +24,19 @@ import (
 )
 
 const (
-	// answerTTL is how long an answer of the API server is kept, and so how long a
-	// withdrawn token or right still works: the same time as in kube-scheduler.
+	// answerTTL is how long an answer of the API server is cached, and so how long a withdrawn token or
+	// right still works: the same time as in kube-scheduler.
 	answerTTL = 10 * time.Second
-	// reviewTimeout bounds the two reviews for one request.
+	// reviewTimeout limits the two reviews for one request.
 	reviewTimeout = 15 * time.Second
-	// maxReviews bounds the requests that wait for a review at the same time, and so
-	// the memory that a flood of requests can use.
+	// maxReviews limits the requests that wait for a review at the same time, and so the memory that a flood
+	// of requests can use.
 	maxReviews = 32
-	// maxPath bounds the length of paths that are reviewed, because answers are cached
-	// by path.
+	// maxPath limits the length of paths that are reviewed, because answers are cached by path.
 	maxPath = 256
 )
 
-// guard passes on the requests that the API server's authorizer allows.
+// guard forwards the requests that the API server's authorizer allows.
 type guard struct {
 	open    []string // paths that need no token
 	authn   authenticator.Request
@@ -104,7 +103,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// review asks whether the request may be served. If not, it returns what to answer.
+// review reviews whether the request may be served. If not, it returns the status and text of the
+// response.
 func (g *guard) review(r *http.Request) (code int, why string) {
 	if len(r.URL.Path) > maxPath {
 		return http.StatusRequestURITooLong, "the path is too long"
@@ -123,7 +123,7 @@ func (g *guard) review(r *http.Request) (code int, why string) {
 	logger := klog.FromContext(ctx)
 	who, ok, err := g.authn.AuthenticateRequest(r.WithContext(ctx))
 	if err != nil || !ok {
-		// A bad token and an API server that does not answer cannot be told apart here.
+		// A bad token and an API server that does not respond are indistinguishable here.
 		logger.V(4).Info("Refused a request", "path", r.URL.Path, "client", r.RemoteAddr, "err", err)
 		return http.StatusUnauthorized, "Unauthorized"
 	}

@@ -10,13 +10,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// tokenField is the field with the token of a TokenReview or TokenRequest.
+// tokenField begins the token of a TokenReview or TokenRequest.
 const tokenField = `"token":"`
 
-// HideTokens keeps the tokens of clients that ask for metrics out of the process's log.
-// kube-scheduler reviews them with a client that prints whole requests, tokens
-// included, from -v=8 on, the level at which plugins print scores too. Call it after
-// the process's logger was set (klog.SetLogger).
+// HideTokens keeps the tokens of clients that request metrics out of the process's log. kube-scheduler
+// reviews them with a client that prints whole requests, tokens included, from -v=8 on, the level at
+// which plugins print scores too. Call it after the process's logger was set (klog.SetLogger).
 func HideTokens() {
 	sink := klog.Background().GetSink()
 	options := []klog.LoggerOption{klog.ContextualLogger(true)}
@@ -26,14 +25,14 @@ func HideTokens() {
 	klog.SetLoggerWithOptions(klog.New(maskingSink{sink, regexp.MustCompile(tokenField + `[^"]*`)}), options...)
 }
 
-// maskingSink masks tokens in everything that is printed.
+// maskingSink masks tokens in all log output.
 type maskingSink struct {
 	klog.LogSink
 
 	token *regexp.Regexp
 }
 
-// Init tells the inner sink that there is one more caller.
+// Init initializes the inner sink with one more caller.
 func (s maskingSink) Init(info klog.RuntimeInfo) {
 	info.CallDepth++
 	s.LogSink.Init(info)
@@ -68,7 +67,7 @@ func (s maskingSink) WithCallDepth(depth int) klog.LogSink {
 }
 
 func (s maskingSink) mask(values []any) []any {
-	out := values // the caller's own; usually nothing has to change
+	out := values // the caller's own; usually no value has to change
 	for i, value := range values {
 		text, ok := value.(string)
 		if !ok || !strings.Contains(text, tokenField) {

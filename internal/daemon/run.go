@@ -38,12 +38,12 @@ func AddLogFlags(cmd *cobra.Command) {
 	cmd.PersistentFlags().AddGoFlag(all.Lookup("v"))
 }
 
-// RESTConfig finds the API server: from the named kubeconfig file, or if the name is
-// empty, from the pod's own token or else the default kubeconfig.
+// RESTConfig returns the client configuration from the named kubeconfig file, or if the name is empty,
+// from the pod's own token or else the default kubeconfig.
 func RESTConfig(kubeconfig string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
-	// In a pod there is no kubeconfig, and this uses the pod's token.
+	// A pod has no kubeconfig, and this uses the pod's token.
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)

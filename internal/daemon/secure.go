@@ -13,19 +13,19 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// SecureOptions say where a program shows its state, and to whom.
+// SecureOptions configures ServeSecure.
 type SecureOptions struct {
-	// Address is host:port; unused if there is a Listener.
+	// Address is host:port; unused with a Listener.
 	Address string
 	// Listener is served instead of Address, and closed at the end.
 	Listener net.Listener
-	// CertFile and KeyFile are read again when they change. If both are empty, a
-	// self-signed certificate is made for the life of the process.
+	// CertFile and KeyFile are read again when they change. If both are empty, a self-signed certificate is
+	// created for the life of the process.
 	CertFile, KeyFile string
-	// TLS is served with instead of the files; see TLSConfig.
+	// TLS is used instead of the files; see TLSConfig.
 	TLS *tls.Config
-	// Client asks the API server who owns a token and what the owner may do. Give it
-	// its own rate limit, because anybody's requests use it up.
+	// Client reviews who owns a token and what the owner may do. It needs its own rate limit, because any
+	// client's requests use it up.
 	Client kubernetes.Interface
 	// AlwaysAllow are the paths that need no token.
 	AlwaysAllow []string

@@ -29,13 +29,13 @@ type Observable interface {
 	Healthy() error
 }
 
-// Endpoint says where metrics and health are served.
+// Endpoint configures where metrics and health are served.
 type Endpoint struct {
 	// Address is host:port; empty serves nothing.
 	Address string
 	// CertFile and KeyFile are as in SecureOptions.
 	CertFile, KeyFile string
-	// Insecure serves plain HTTP to everybody, and only on a loopback address.
+	// Insecure serves plain HTTP to all clients, and only on a loopback address.
 	Insecure bool
 }
 
@@ -47,9 +47,8 @@ func (e *Endpoint) AddFlags(f *pflag.FlagSet, address string) {
 	f.BoolVar(&e.Insecure, "metrics-insecure", false, "serve metrics over plain HTTP to everybody; only on a loopback address")
 }
 
-// ServeWhile serves /metrics and /healthz while run runs: /metrics to clients that the
-// API server of cluster allows to get it, /healthz to everybody. It fails at once if it
-// cannot use the address.
+// ServeWhile serves /metrics and /healthz while run runs: /metrics to clients that the API server of
+// cluster allows to get it, /healthz to all. It fails at once if it cannot use the address.
 func ServeWhile(ctx context.Context, e *Endpoint, cluster *rest.Config, o Observable, run func(context.Context) error) error {
 	if e.Address == "" {
 		return run(ctx)
@@ -101,8 +100,8 @@ func (e *Endpoint) server(cluster *rest.Config, ln net.Listener, h http.Handler)
 	return func(ctx context.Context) error { return Serve(ctx, NewServer(ctx, nil, h), ln) }, nil
 }
 
-// reviewer returns a client for reviews of tokens and rights, with a rate limit of its
-// own: a stranger's requests must not stop the program from renewing its Lease.
+// reviewer returns a client for reviews of tokens and rights, with a separate rate limit: a stranger's
+// requests must not stop the program from renewing its Lease.
 func reviewer(cluster *rest.Config) (kubernetes.Interface, error) {
 	cfg := rest.CopyConfig(cluster)
 	cfg.RateLimiter, cfg.QPS, cfg.Burst = nil, 5, 10

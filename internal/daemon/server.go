@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// shutdownTimeout bounds how long a request in progress can delay the end.
+	// shutdownTimeout limits how long a request in progress can delay the end.
 	shutdownTimeout = 5 * time.Second
-	// headerTimeout and idleTimeout close connections on which nothing happens.
+	// headerTimeout and idleTimeout close inactive connections.
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 90 * time.Second
-	// maxHeader bounds a request's header (a token and a path), because a client
-	// without rights can send one.
+	// maxHeader limits a request's header (a token and a path), because a client without rights can send
+	// one.
 	maxHeader = 32 << 10
 )
 
-// NewServer makes a server with the limits of all of ours; without a configuration it speaks no
-// TLS. It speaks HTTP/1.1 only: clients without a token have repeatedly crashed or overloaded
-// HTTP/2 servers (CVE-2023-44487, CVE-2026-97032). Who needs HTTP/2 sets Protocols and HTTP2.
+// NewServer returns a server with the limits of all nvtopo servers; without a configuration it has no
+// TLS. It supports HTTP/1.1 only: clients without a token have repeatedly crashed or overloaded HTTP/2
+// servers (CVE-2023-44487, CVE-2026-97032). A caller that needs HTTP/2 sets Protocols and HTTP2.
 func NewServer(ctx context.Context, config *tls.Config, handler http.Handler) *http.Server {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
@@ -74,9 +74,9 @@ func Serve(ctx context.Context, srv *http.Server, ln net.Listener) error {
 	return err
 }
 
-// TLSConfig follows changes of the certificate files until ctx ends. Without files a certificate is
-// made, signed by itself, for the life of the process. Which protocols are spoken is the server's
-// matter.
+// TLSConfig returns a configuration that follows changes of the certificate files until ctx ends. Without
+// files a self-signed certificate is created for the life of the process. The server chooses the
+// protocols.
 func TLSConfig(ctx context.Context, certFile, keyFile string, addr net.Addr) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	var provider dynamiccertificates.CertKeyContentProvider
@@ -120,7 +120,7 @@ func TLSConfig(ctx context.Context, certFile, keyFile string, addr net.Addr) (*t
 
 // CertificateOf returns the certificate, in DER, that a configuration of TLSConfig serves with now.
 func CertificateOf(config *tls.Config) ([]byte, error) {
-	// Without a name it is asked for the address of a connection, and here is none.
+	// Without a name it would need the address of a connection, which does not exist here.
 	c, err := config.GetCertificate(&tls.ClientHelloInfo{ServerName: "localhost"})
 	if err != nil {
 		return nil, fmt.Errorf("the certificate in use: %w", err)
@@ -131,7 +131,7 @@ func CertificateOf(config *tls.Config) ([]byte, error) {
 	return c.Certificate[0], nil
 }
 
-// errorLog passes what net/http prints on to the contextual logger.
+// errorLog writes net/http's messages to the contextual logger.
 type errorLog struct{ logger klog.Logger }
 
 func (l errorLog) Write(p []byte) (int, error) {

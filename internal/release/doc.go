@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release tells of which version a program is, in which namespace the programs are
-// installed, and which label marks what is installed. It reads and writes nothing.
+// Package release has a program's version, the namespace in which the programs are installed, and the
+// label of installed objects. It reads and writes nothing.
 package release

@@ -8,15 +8,14 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// Namespace is where a release is installed, unless the manifests are changed: the programs'
-// accounts and Leases are in it.
+// Namespace is the default namespace of an installation: the programs' accounts and Leases are in it.
 const Namespace = "nvtopo-system"
 
 // Profile is the schedulerName of the shipped configuration.
 const Profile = "topology-aware-scheduler"
 
-// PartOfLabel with the value PartOf is on every object that the manifests and the chart install,
-// but for the definitions of the project's kinds, which are known by their API groups.
+// PartOfLabel with the value PartOf is on every object that the manifests and the chart install, except
+// for the definitions of the project's kinds, which are recognized by their API groups.
 const (
 	PartOfLabel = "app.kubernetes.io/part-of"
 	PartOf      = "nvtopo"
@@ -25,17 +24,17 @@ const (
 // Labels returns PartOfLabel with its value.
 func Labels() map[string]string { return map[string]string{PartOfLabel: PartOf} }
 
-// VersionKey is the annotation with which the programs of a node mark their Leases, for people.
+// VersionKey is the annotation with the program's version on the Leases of a node's programs, for people.
 const VersionKey = "nvtopo.dev/version"
 
 // project separates the Kubernetes version from ours in what the build sets.
 const project = "+nvtopo."
 
-// Version is the release's name, for people; "unknown" in a build that was told none.
+// Version returns the release's name, for people; "unknown" in a build without one.
 func Version() string { return nameIn(version.Get().GitVersion) }
 
-// Kubernetes is the version of Kubernetes that the program is built from; empty in
-// a build that was told none.
+// Kubernetes returns the version of Kubernetes that the program is built from; empty in a build without
+// one.
 func Kubernetes() string {
 	k, _, ok := strings.Cut(version.Get().GitVersion, project)
 	if !ok {
@@ -51,5 +50,5 @@ func nameIn(gitVersion string) string {
 	return "unknown"
 }
 
-// Marks are the annotations of something that this program writes.
+// Marks returns the annotations of objects that this program writes.
 func Marks() map[string]string { return map[string]string{VersionKey: Version()} }

@@ -14,20 +14,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// maxLine bounds a line of numa_maps; the kernel escapes a path of 4096 bytes to four times that.
+// maxLine limits a line of numa_maps; the kernel escapes a path of 4096 bytes to four times that.
 const maxLine = 64 << 10
 
-// maxNUMA bounds the number of a NUMA node: Linux's largest MAX_NUMNODES is 1024.
+// maxNUMA limits the number of a NUMA node: Linux's largest MAX_NUMNODES is 1024.
 const maxNUMA = 1023
 
-// status is what /proc/PID/status says.
+// status is the parsed content of /proc/PID/status.
 type status struct {
 	name  string
 	cpus  nvtopo.CPUSet // Cpus_allowed_list
 	nodes nvtopo.CPUSet // Mems_allowed_list: NUMA nodes
 }
 
-// parseStatus reads /proc/PID/status; all three fields must be there.
+// parseStatus parses /proc/PID/status; all three fields must be present.
 func parseStatus(text string) (status, error) {
 	var s status
 	found := map[string]bool{}
@@ -57,7 +57,7 @@ func parseStatus(text string) (status, error) {
 	return s, nil
 }
 
-// stat is what /proc/PID/stat and /proc/PID/task/TID/stat say.
+// stat is the parsed content of /proc/PID/stat or /proc/PID/task/TID/stat.
 type stat struct {
 	parent int // PID; 0: none in this PID namespace
 	cpu    int // on which the thread ran last
@@ -69,7 +69,7 @@ const (
 	fieldCPU    = 39 - 3
 )
 
-// parseStat reads a stat file. The name may have blanks and parentheses in it.
+// parseStat parses a stat file. The name may contain blanks and parentheses.
 func parseStat(text string) (stat, error) {
 	end := strings.LastIndexByte(text, ')')
 	if end < 0 {
@@ -90,8 +90,8 @@ func parseStat(text string) (stat, error) {
 	return stat{parent: int(parent), cpu: int(cpu)}, nil
 }
 
-// parseNUMAMaps adds up the bytes of /proc/PID/numa_maps by NUMA node, as numastat -p does: of
-// each mapping the pages N0=…, N1=… in its own page size.
+// parseNUMAMaps returns the bytes of /proc/PID/numa_maps by NUMA node, as numastat -p does: of each
+// mapping the pages N0=…, N1=… in its own page size.
 func parseNUMAMaps(r io.Reader) (map[int]int64, error) {
 	bytes := map[int]int64{}
 	lines := bufio.NewScanner(r)

@@ -6,11 +6,11 @@ import (
 	"strconv"
 )
 
-// Verdict is what a comparison came to.
+// Verdict is the outcome of a comparison.
 type Verdict string
 
-// The verdicts. Where a whole is compared, such as all CPUs, OK means all of it, Warning a part,
-// and Wrong none.
+// Verdicts. For a comparison of sets, such as all CPUs, OK means all of it, Warning a part, and Wrong
+// none.
 const (
 	OK      Verdict = "ok"
 	Warning Verdict = "warning"
@@ -18,20 +18,20 @@ const (
 	Unknown Verdict = "unknown"
 )
 
-// Line is one comparison.
+// Line is the result of one comparison.
 type Line struct {
 	Check   string  `json:"check"`
 	Verdict Verdict `json:"verdict"`
-	Found   string  `json:"found"` // of Unknown: why it is not known
+	Found   string  `json:"found"` // for Unknown: the reason
 	Want    string  `json:"want,omitempty"`
 }
 
-// Result is what was found of one container.
+// Result is the report on one container.
 type Result struct {
 	Container string   `json:"container,omitempty"`
 	Processes []string `json:"processes"`    // PID and name
 	GPUs      []string `json:"gpus"`         // UUIDs
-	By        string   `json:"by,omitempty"` // whose word GPUs is
+	By        string   `json:"by,omitempty"` // source of GPUs
 	NUMANodes []int    `json:"numaNodes"`    // of the GPUs
 	CPUs      string   `json:"cpus"`         // nearest to the GPUs, in the kernel's list format
 	Lines     []Line   `json:"lines"`
@@ -39,7 +39,7 @@ type Result struct {
 	Commands []string `json:"commands"`
 }
 
-// Report is what was found of all containers.
+// Report holds the results of all containers.
 type Report struct {
 	Namespace  string    `json:"namespace,omitempty"`
 	Pod        string    `json:"pod,omitempty"`
@@ -47,7 +47,7 @@ type Report struct {
 	Containers []*Result `json:"containers"`
 }
 
-// Count returns how many lines have the verdict.
+// Count returns the number of lines with the verdict.
 func (r *Report) Count(v Verdict) int {
 	n := 0
 	for _, c := range r.Containers {
@@ -60,8 +60,8 @@ func (r *Report) Count(v Verdict) int {
 	return n
 }
 
-// Examine compares what is known of a container. inside is put before commands that must be run
-// inside it, for example "kubectl exec POD -- "; it is empty if the caller is inside.
+// Examine runs all comparisons on a container. inside is put before commands that must be run inside it,
+// for example "kubectl exec POD -- "; it is empty if the caller is inside.
 func Examine(c *Container, inside string) *Result {
 	ids, by := c.given()
 	r := &Result{Container: c.Name, Processes: []string{}, GPUs: append([]string{}, ids...), By: by, NUMANodes: []int{}, Commands: c.commands(inside)}
@@ -83,7 +83,7 @@ func Examine(c *Container, inside string) *Result {
 	return r
 }
 
-// commands are those whose output the lines compare.
+// commands returns the commands whose output the lines compare.
 func (c *Container) commands(inside string) []string {
 	if len(c.Processes) == 0 {
 		return []string{}

@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// The variables that may name CPUs.
+// Variables that may name CPUs.
 const (
 	Places      = "OMP_PLACES"
 	GNUAffinity = "GOMP_CPU_AFFINITY"
@@ -21,9 +21,9 @@ const (
 )
 
 const (
-	// maxCPU bounds CPU numbers: Linux's largest NR_CPUS is 8192.
+	// maxCPU limits CPU numbers: Linux's largest NR_CPUS is 8192.
 	maxCPU = 8191
-	// maxNamed bounds how often one variable names CPUs, repetitions included.
+	// maxNamed limits how many CPUs one variable names, repetitions included.
 	maxNamed = 4 * maxCPU
 )
 
@@ -31,12 +31,12 @@ const (
 type Binding struct {
 	Variable string
 	CPUs     nvtopo.CPUSet
-	Err      error // why the value cannot be read; CPUs is empty then
+	Err      error // reading error of the value; CPUs is empty then
 }
 
-// Bindings returns the variables of an environment (NAME=VALUE, the last of one name counts) by which
-// numbered CPUs are named. Names of places, such as cores, are not numbers. OMP_PROC_BIND=false turns all
-// of them off.
+// Bindings returns the variables of an environment (NAME=VALUE, of one name the last is used) that name
+// numbered CPUs. Names of places, such as cores, are not numbers. OMP_PROC_BIND=false turns all of them
+// off.
 func Bindings(environment []string) []Binding {
 	values := map[string]string{}
 	for _, e := range environment {
@@ -63,11 +63,11 @@ func Bindings(environment []string) []Binding {
 	return all
 }
 
-// maxList bounds a list of CPUs in a sentence, in characters: a tenant may name every second of 8192.
+// maxList limits a list of CPUs in a sentence, in characters: a tenant may name every second of 8192.
 const maxList = 128
 
-// Outside returns a sentence about the variables that name CPUs which are not among the allowed ones, and ""
-// if none does. It names those CPUs, and the beginning of long lists. What cannot be read is left out.
+// Outside returns a sentence about the variables that name CPUs outside allowed, or "" if none does. It
+// lists those CPUs, and the beginning of long lists. Unreadable values are left out.
 func Outside(environment []string, allowed nvtopo.CPUSet) string {
 	var parts []string
 	for _, b := range Bindings(environment) {
@@ -81,7 +81,7 @@ func Outside(environment []string, allowed nvtopo.CPUSet) string {
 	return strings.Join(parts, " and ") + "; the container may use " + beginning(allowed)
 }
 
-// beginning returns a list that is cut behind a CPU or a range where it is longer than maxList.
+// beginning returns the list, cut after a CPU or a range if it is longer than maxList.
 func beginning(cpus nvtopo.CPUSet) string {
 	list := cpus.String()
 	if len(list) <= maxList {
@@ -90,7 +90,7 @@ func beginning(cpus nvtopo.CPUSet) string {
 	return list[:max(0, strings.LastIndexByte(list[:maxList+1], ','))] + ",…"
 }
 
-// named are CPU numbers, which may repeat.
+// named holds CPU numbers, which may repeat.
 type named []int
 
 // add appends count CPUs from first on, each stride after the one before.
@@ -108,7 +108,7 @@ func (n *named) add(first, count, stride int) error {
 	return nil
 }
 
-// readAffinity reads GOMP_CPU_AFFINITY: numbers and ranges with strides, such as "0 3 4-10:2".
+// readAffinity parses GOMP_CPU_AFFINITY: numbers and ranges with strides, such as "0 3 4-10:2".
 func readAffinity(value string) (named, error) {
 	var all named
 	for _, field := range strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' }) {
@@ -135,7 +135,7 @@ func readAffinity(value string) (named, error) {
 	return all, nil
 }
 
-// readKMP reads the list of processors of KMP_AFFINITY, which counts for the type explicit only.
+// readKMP parses the list of processors of KMP_AFFINITY, which is effective for the type explicit only.
 func readKMP(value string) (named, error) {
 	before, rest, ok := strings.Cut(value, "proclist=[")
 	if !ok {
@@ -151,7 +151,7 @@ func readKMP(value string) (named, error) {
 	return readAffinity(strings.NewReplacer("{", "", "}", "").Replace(list))
 }
 
-// readPlaces reads OMP_PLACES: places, such as "{0,1}" and "{0:4}:2:4", with intervals of
+// readPlaces parses OMP_PLACES: places, such as "{0,1}" and "{0:4}:2:4", with intervals of
 // START:COUNT:STRIDE.
 func readPlaces(value string) (named, error) {
 	if value == "" || value[0] >= 'a' && value[0] <= 'z' || value[0] >= 'A' && value[0] <= 'Z' {
@@ -191,7 +191,7 @@ func readPlaces(value string) (named, error) {
 	return all, nil
 }
 
-// readPlace reads what is between the braces of a place.
+// readPlace parses the list inside the braces of a place.
 func readPlace(list string) (named, error) {
 	var place named
 	for field := range strings.SplitSeq(list, ",") {
@@ -211,7 +211,7 @@ func readPlace(list string) (named, error) {
 	return place, nil
 }
 
-// repeat adds a place as often as the ":COUNT:STRIDE" behind it says.
+// repeat adds a place as often as the ":COUNT:STRIDE" behind it requires.
 func (n *named) repeat(place named, behind string) error {
 	behind, some := strings.CutPrefix(strings.TrimSpace(behind), ":")
 	if !some && behind != "" {
@@ -229,7 +229,7 @@ func (n *named) repeat(place named, behind string) error {
 	return nil
 }
 
-// interval reads COUNT:STRIDE, each of which may be left out.
+// interval parses COUNT:STRIDE, each of which may be left out.
 func interval(text string) (count, stride int, err error) {
 	count, stride = 1, 1
 	if text == "" {
@@ -248,7 +248,7 @@ func interval(text string) (count, stride int, err error) {
 	return count, stride, err
 }
 
-// number reads a CPU, a count or a stride.
+// number parses a CPU, a count or a stride.
 func number(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n > maxNamed {
