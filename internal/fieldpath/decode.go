@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Error is of a document that cannot be decoded, by its fields. It wraps the decoder's own error.
+// Error reports the fields of a document that cannot be decoded. It wraps the decoder's own error.
 type Error struct {
 	Problems []Problem
 	err      error
@@ -27,8 +27,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.err }
 
-// Decode decodes a JSON object strictly: unknown fields are errors, because they are spelling mistakes. An
-// error about fields is an *Error; others are encoding/json's.
+// Decode decodes a JSON object strictly: unknown fields are errors, because they are spelling mistakes.
+// An error about fields is an *Error; others are encoding/json's.
 func Decode(data []byte, into any) error {
 	err := strictly(data, into)
 	if err == nil {
@@ -39,7 +39,8 @@ func Decode(data []byte, into any) error {
 	})
 }
 
-// Explain returns err, with which a decoder refused a JSON document, with the fields that it is about.
+// Explain returns err, with which a decoder rejected a JSON document, together with the fields that
+// caused it.
 func Explain(data []byte, err error, decode func([]byte) error) error {
 	document := map[string]any{}
 	if json.Unmarshal(data, &document) != nil {

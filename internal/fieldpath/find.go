@@ -9,18 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Problem is a field that keeps a document from being decoded.
+// Problem is a field that prevents a document from being decoded.
 type Problem struct {
 	Path  string
 	Value any
-	Err   error // what the decoder says of the field alone
+	Err   error // the decoder's error for the field alone
 }
 
 func (p Problem) String() string { return p.Path + ": " + Words(p.Err, p.Value) }
 
 // Find returns the fields of a document without which it could be decoded, in the order of their paths.
-// decode is asked about the document with one field at a time, so that what it says is of that one. It takes
-// as many calls as there are fields above and beside the faulty ones.
+// decode is called on the document with one field at a time, so that its error is about that one. It
+// takes as many calls as there are fields above and beside the faulty ones.
 func Find(document map[string]any, decode func(map[string]any) error) []Problem {
 	f := &finder{decode: decode}
 	f.look(nil, document, func(part any) map[string]any {
@@ -35,7 +35,8 @@ type finder struct {
 	problems []Problem
 }
 
-// look descends into a part of the document that cannot be decoded. within puts a part in its place.
+// look descends into a part of the document that cannot be decoded. within returns the document with a
+// part in its place.
 func (f *finder) look(path *field.Path, part any, within func(any) map[string]any) {
 	before := len(f.problems)
 	if path != nil && f.decode(within(emptied(part))) != nil { // nothing that is in it can be right
@@ -68,7 +69,7 @@ func (f *finder) try(path *field.Path, part any, within func(any) map[string]any
 	}
 }
 
-// emptied is a mapping or a list with nothing in it; other parts are as they are.
+// emptied returns an empty mapping or list for such a part; other parts are returned unchanged.
 func emptied(part any) any {
 	switch part.(type) {
 	case map[string]any:
@@ -79,7 +80,8 @@ func emptied(part any) any {
 	return part
 }
 
-// meaning are the keys of a mapping that say how the others are read, but for one that is refused itself.
+// meaning returns the keys of a mapping that determine how the others are read, except for one that is
+// rejected itself.
 func (f *finder) meaning(of map[string]any, within func(any) map[string]any) map[string]any {
 	all := map[string]any{}
 	for _, key := range []string{"apiVersion", "kind", "name"} {

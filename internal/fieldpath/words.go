@@ -11,27 +11,27 @@ import (
 )
 
 var (
-	// around are what decoders put around what they mean.
+	// around matches the text that decoders put around their message.
 	around = regexp.MustCompile(`strict decoding error: |decoding \.profiles\[\d+\]\.pluginConfig\[\d+\]: |decoding args for plugin \S+: |` +
 		`error converting YAML to JSON: |error unmarshaling JSON: |while decoding JSON: `)
-	// wrongType is what encoding/json says of a value of another type.
+	// wrongType matches encoding/json's error for a value of another type.
 	wrongType = regexp.MustCompile(`^json: cannot unmarshal (\S+)( \S+)? into Go (?:struct field \S+|value) of type (.+)$`)
 	noField   = regexp.MustCompile(`^(?:json: )?unknown field "[^"]*"$`)
 )
 
-// NoField are the words for a field that is not known.
+// NoField is the message for an unknown field.
 const NoField = "there is no such field"
 
-// noQuantity begins what Kubernetes says of a text that is no quantity.
+// noQuantity begins Kubernetes' error for a text that is not a quantity.
 const noQuantity = "quantities must match the regular expression"
 
-// typeWords are the types of fields in words.
+// typeWords maps types of fields to words.
 var typeWords = map[string]string{
 	"float64": "a number", "number": "a number", "int": "a whole number", "int32": "a whole number", "int64": "a whole number",
 	"string": "a text", "bool": "true or false", "array": "a list", "object": "a mapping",
 }
 
-// Words is what a decoder says of a value, in one line for who wrote it.
+// Words returns a decoder's error about a value in one line for the author of the document.
 func Words(err error, value any) string {
 	if err == nil {
 		return "cannot be decoded"
@@ -48,13 +48,13 @@ func Words(err error, value any) string {
 		return text
 	}
 	found := wordsOf(m[1])
-	if m[2] != "" { // a number that the type does not have
+	if m[2] != "" { // a number outside the type's range
 		found = strings.TrimSpace(m[2])
 	}
 	return fmt.Sprintf("want %s, not %s", wordsOf(m[3]), found)
 }
 
-// asQuantity is how a bandwidth is written as a quantity.
+// asQuantity returns a bandwidth in the notation of a quantity.
 func asQuantity(value any) string {
 	text, _ := value.(string)
 	kBps, err := nvtopo.ParseBandwidth(text)
@@ -77,5 +77,5 @@ func wordsOf(kind string) string {
 	return typeWords["object"]
 }
 
-// OneLine has the words of a text in one line.
+// OneLine returns the words of a text in one line.
 func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

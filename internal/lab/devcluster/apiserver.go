@@ -30,8 +30,8 @@ import (
 const (
 	serviceCIDR = "10.96.0.0/16" // never routed; the API server wants one
 	issuer      = "https://kubernetes.default.svc"
-	// apiserverStart bounds the start of the API server: 1-2 s on an idle
-	// machine, more where several share two cores.
+	// apiserverStart limits the start of the API server: 1-2 s on an idle machine, more where several share
+	// two cores.
 	apiserverStart = 3 * time.Minute
 	pollInterval   = 50 * time.Millisecond
 )
@@ -54,11 +54,11 @@ type apiserver struct {
 	done     chan error
 }
 
-// startAPIServer starts a kube-apiserver on a port, or on any when it is 0, and
-// waits until it is ready.
+// startAPIServer starts a kube-apiserver on a port, or on any free one if port is 0, and waits until it
+// is ready.
 func startAPIServer(ctx context.Context, dir, etcd string, port int, creds *credentials, cfg *Config) (*apiserver, error) {
-	// Listening here and handing the listener over leaves no moment in which
-	// somebody else could take the port.
+	// Listening here and handing the listener over leaves no moment in which another process could take the
+	// port.
 	l, err := listen(ctx, port)
 	if err != nil {
 		return nil, fmt.Errorf("listen for kube-apiserver: %w", err)
@@ -93,13 +93,13 @@ func startAPIServer(ctx context.Context, dir, etcd string, port int, creds *cred
 	return s, nil
 }
 
-// knownVersion has the server say its minor version, also in a program without the stamp of a release,
-// such as a test: clients ask, and "v0.0.0-master" is no version to them.
+// knownVersion makes the server report its minor version, also in a program without the stamp of a
+// release, such as a test: clients read it, and cannot parse "v0.0.0-master".
 type knownVersion struct {
 	basecompatibility.MutableEffectiveVersion
 }
 
-// Info is what the server answers at /version.
+// Info returns the server's response at /version.
 func (v knownVersion) Info() *version.Info {
 	info := v.MutableEffectiveVersion.Info()
 	if strings.HasPrefix(info.GitVersion, "v0.0.0-") {
@@ -108,9 +108,9 @@ func (v knownVersion) Info() *version.Info {
 	return info
 }
 
-// apiserverOptions builds the options from command-line flags, the server's
-// only stable interface. Feature gates and versions live in a registry of
-// their own, so that several clusters in one process do not disturb each other.
+// apiserverOptions builds the options from command-line flags, the server's only stable interface.
+// Feature gates and versions are in a separate registry, so that several clusters in one process do not
+// disturb each other.
 func apiserverOptions(dir, etcd string, l *listener, creds *credentials, cfg *Config) (*options.ServerRunOptions, error) {
 	gate := utilfeature.DefaultMutableFeatureGate.DeepCopy()
 	effective := knownVersion{utilcompatibility.DefaultBuildEffectiveVersion()}
@@ -207,7 +207,7 @@ func adminConfig(port int, creds *credentials) *rest.Config {
 	}
 }
 
-// waitReady waits for /readyz and the namespaces that the server itself makes.
+// waitReady waits for /readyz and the namespaces that the server itself creates.
 func (s *apiserver) waitReady(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(s.config)
 	if err != nil {
@@ -237,10 +237,9 @@ func (s *apiserver) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// abandon ends a server that was not waited for to the end. If ctx is over, it lets
-// the server get ready first, for three minutes at most: one of its post-start hooks
-// that is cancelled ends the whole process with klog.Fatal. A server that did not get
-// ready in time may therefore take the process with it.
+// abandon ends a server that is not ready yet. If ctx is over, it lets the server get ready first, for
+// three minutes at most: one of its post-start hooks that is cancelled ends the whole process with
+// klog.Fatal. A server that did not get ready in time may therefore take the process with it.
 func (s *apiserver) abandon(ctx context.Context) error {
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiserverStart)
 	defer cancel()

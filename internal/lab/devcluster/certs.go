@@ -49,8 +49,7 @@ func newAuthority(now time.Time) (*authority, error) {
 	return a, nil
 }
 
-// issue returns a certificate and its key in PEM. With addresses it is a
-// server's, without it is a client's.
+// issue returns a certificate and its key in PEM: a server's if ips are given, else a client's.
 func (a *authority) issue(subject pkix.Name, names []string, ips []net.IP) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -81,16 +80,16 @@ func (a *authority) issue(subject pkix.Name, names []string, ips []net.IP) (cert
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}), keyPEM, nil
 }
 
-// credentials are the files and keys that the API server and its admin need.
+// credentials holds the files and keys that the API server and its admin need.
 type credentials struct {
 	caFile, certFile, keyFile, serviceAccountKeyFile string
-	// proxyCAFile signs for nobody: it is there because authentication by
-	// request header is configured as a whole or complained about for ever.
+	// proxyCAFile signs no certificate: it exists because the server logs complaints forever if
+	// authentication by request header is only partly configured.
 	proxyCAFile             string
 	ca, adminCert, adminKey []byte // PEM
 }
 
-// writeCredentials makes them and writes the files under dir.
+// writeCredentials creates the credentials and writes the files under dir.
 func writeCredentials(dir string, now time.Time) (*credentials, error) {
 	pki := filepath.Join(dir, "pki")
 	if err := os.MkdirAll(pki, 0o700); err != nil {

@@ -29,19 +29,19 @@ const LabelGPUPresent = "nvidia.com/gpu.present"
 
 const (
 	chartRelease = "nvtopo"
-	// schedulerDeployment is the scheduler's.
+	// schedulerDeployment is the name of the scheduler's Deployment.
 	schedulerDeployment = "nvtopo-scheduler"
-	// runtimeClass is the class that NVIDIA's GPU Operator makes, which the exporter's pods name.
+	// runtimeClass is the RuntimeClass that NVIDIA's GPU Operator creates, which the exporter's pods name.
 	runtimeClass = "nvidia"
 	// namespaceFile in the cluster's folder is the manifest of the namespace.
 	namespaceFile = "namespace.yaml"
-	// helmTimeout bounds Helm's wait for the simulated pods.
+	// helmTimeout limits Helm's wait for the simulated pods.
 	helmTimeout = "3m"
 )
 
-// ChartOptions say how Helm installs nvtopo. On simulated nodes its pods count as running and no container
-// runs; while a workload is there, and the scheduler's has replicas, [Cluster.Follow] has the program run beside
-// the cluster.
+// ChartOptions configures how Helm installs nvtopo. On simulated nodes its pods are reported as running
+// and no container runs; while a workload exists, and the scheduler's has replicas, [Cluster.Follow] runs
+// the program beside the cluster.
 type ChartOptions struct {
 	Helm      string // path of Helm's program
 	Chart     string // the chart's folder
@@ -50,11 +50,12 @@ type ChartOptions struct {
 	// SchedulerAccount ("namespace/name") is the chart's, and SchedulerArgs are further flags.
 	SchedulerAccount string
 	SchedulerArgs    []string
-	// Progress gets one line when the chart's scheduler stops running, with the cause, and one when it runs again.
+	// Progress receives one line when the chart's scheduler stops running, with the cause, and one when it
+	// runs again.
 	Progress io.Writer
 }
 
-// command is what installs the chart, and brings an installation to its values.
+// command returns the command that installs the chart, or updates an installation to its values.
 func (o *ChartOptions) command() []string {
 	out := []string{o.Helm, "upgrade", "--install", chartRelease, o.Chart, "--namespace", systemNamespace, "--wait", "--timeout", helmTimeout}
 	if o.Values != "" {
@@ -63,17 +64,17 @@ func (o *ChartOptions) command() []string {
 	return out
 }
 
-// Commands are the two command lines that install the chart as [Cluster.InstallChart] did, for a shell with
-// the KUBECONFIG of the cluster whose folder dir is. The namespace comes first: Helm keeps its record
-// there, and an uninstall removes it.
+// Commands returns the two command lines that install the chart as [Cluster.InstallChart] did, for a
+// shell with the KUBECONFIG of the cluster whose folder is dir. The namespace comes first: Helm keeps its
+// record in it, and an uninstall removes it.
 func (o *ChartOptions) Commands(dir string) [2]string {
 	return [2]string{shellLine("kubectl", "apply", "-f", filepath.Join(dir, namespaceFile)), shellLine(o.command()...)}
 }
 
-// plainWord matches what a shell takes as it is.
+// plainWord matches a word that needs no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./=:,@%+-]+$`)
 
-// shellLine is a command as it is typed into a shell.
+// shellLine returns a command as it is typed into a shell.
 func shellLine(words ...string) string {
 	for i, w := range words {
 		if !plainWord.MatchString(w) {
@@ -83,8 +84,8 @@ func shellLine(words ...string) string {
 	return strings.Join(words, " ")
 }
 
-// InstallChart does what docs/install.md says, with the nodes there: it makes the namespace and what
-// NVIDIA's GPU Operator makes, starts a kube-scheduler for the chart's own pods, and has Helm install the
+// InstallChart follows docs/install.md, with the nodes present: it creates the namespace and the objects
+// of NVIDIA's GPU Operator, starts a kube-scheduler for the chart's own pods, and has Helm install the
 // chart and wait for them.
 func (c *Cluster) InstallChart(ctx context.Context, o *ChartOptions) error {
 	kube, err := kubernetes.NewForConfig(c.RESTConfig())
@@ -115,7 +116,7 @@ func (c *Cluster) InstallChart(ctx context.Context, o *ChartOptions) error {
 			return err
 		}
 	}
-	// Our program with kube-scheduler's own configuration is one.
+	// The project's scheduler with kube-scheduler's own configuration acts as one.
 	if _, err := c.StartScheduler(ctx, SchedulerOptions{Binary: o.Scheduler}); err != nil {
 		return fmt.Errorf("start a kube-scheduler: %w", err)
 	}
@@ -128,13 +129,13 @@ func (c *Cluster) InstallChart(ctx context.Context, o *ChartOptions) error {
 	return a.waitPolicies(ctx)
 }
 
-// programs are those whose workloads are in the cluster.
+// programs reports which workloads are in the cluster.
 type programs struct {
 	exporter, agent bool
 	config          schedulerConfig // empty where the scheduler is not installed
 }
 
-// installedPrograms looks for the shipped workloads.
+// installedPrograms looks up the shipped workloads.
 func installedPrograms(ctx context.Context, kube kubernetes.Interface) (*programs, error) {
 	p := &programs{}
 	for name, is := range map[string]*bool{"nvtopo-exporter": &p.exporter, "nvtopo-node-agent": &p.agent} {
@@ -156,7 +157,7 @@ func installedPrograms(ctx context.Context, kube kubernetes.Interface) (*program
 	return p, err
 }
 
-// schedulerConfigOf is the configuration that the scheduler's pod reads.
+// schedulerConfigOf returns the configuration that the scheduler's pod reads.
 func schedulerConfigOf(ctx context.Context, kube kubernetes.Interface, pod *v1.PodSpec) (schedulerConfig, error) {
 	for i := range pod.Containers {
 		for _, arg := range pod.Containers[i].Args {

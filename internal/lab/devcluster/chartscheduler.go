@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// restartDelay is after which time a scheduler that ended is started again: kubelet's first back-off.
+// restartDelay is the time before an ended scheduler is started again: kubelet's first back-off.
 const restartDelay = 10 * time.Second
 
 // schedulerConfig is the configuration that the pods of the scheduler's Deployment read.
@@ -24,20 +24,20 @@ type schedulerConfig struct {
 	scaledDown bool // the Deployment has no replicas
 }
 
-// runs reports whether the Deployment is there and has a pod that reads the configuration.
+// runs reports whether the Deployment exists and has a pod that reads the configuration.
 func (c schedulerConfig) runs() bool { return c.text != "" && !c.scaledDown }
 
-// schedulerProcess is a scheduler that was started.
+// schedulerProcess is a running scheduler.
 type schedulerProcess interface {
 	Alive() bool
 	Stop(ctx context.Context) error
 	Restart(ctx context.Context) error
-	// LastWords is the last line that it wrote.
+	// LastWords returns its last line of output.
 	LastWords() string
 }
 
-// chartScheduler has the scheduler of the chart's Deployment run beside the cluster as it would in its pods,
-// and says when it does not run, and when it does again.
+// chartScheduler runs the scheduler of the chart's Deployment beside the cluster as its pods would, and
+// reports when it stops and when it runs again.
 type chartScheduler struct {
 	check func(ctx context.Context, c schedulerConfig) error // as the init container of the pods does
 	start func(ctx context.Context, c schedulerConfig) (schedulerProcess, error)
@@ -53,8 +53,8 @@ type chartScheduler struct {
 	tried   time.Time        // when it was last tried to start it again, or seen to have ended
 }
 
-// follow has the scheduler run with a configuration, or not at all where there is no Deployment or it has no
-// replicas. What is refused, or does not start, is not tried again until the configuration is another one.
+// follow runs the scheduler with a configuration, or ends it if the Deployment does not exist or has no
+// replicas. A rejected or failed configuration is not retried until it changes.
 func (s *chartScheduler) follow(ctx context.Context, want schedulerConfig) error {
 	switch {
 	case want != s.seen:
@@ -65,8 +65,8 @@ func (s *chartScheduler) follow(ctx context.Context, want schedulerConfig) error
 	return nil
 }
 
-// change starts the scheduler with another configuration, or ends it. While the configuration is refused the one
-// before goes on, as the pods do.
+// change starts the scheduler with another configuration, or ends it. While the configuration is rejected
+// the earlier one continues, as in the pods.
 func (s *chartScheduler) change(ctx context.Context, want schedulerConfig) error {
 	if want.runs() {
 		if err := s.check(ctx, want); err != nil {
@@ -131,10 +131,10 @@ func (s *chartScheduler) revive(ctx context.Context) {
 
 func (s *chartScheduler) alive() bool { return s.running != nil && s.running.Alive() }
 
-// deploymentText begins what is said of the scheduler.
+// deploymentText begins the messages about the scheduler.
 const deploymentText = "the scheduler of Deployment " + systemNamespace + "/" + schedulerDeployment + " "
 
-// fault notes that a configuration is not run.
+// fault reports that a configuration is not run.
 func (s *chartScheduler) fault(ctx context.Context, want schedulerConfig, err error) {
 	if ctx.Err() != nil {
 		return // it is to end
@@ -147,7 +147,7 @@ func (s *chartScheduler) fault(ctx context.Context, want schedulerConfig, err er
 	s.say(fmt.Sprintf(deploymentText+"does not run: %v", err))
 }
 
-// runs notes that a configuration is run.
+// runs reports that a configuration is run.
 func (s *chartScheduler) runs(want schedulerConfig) {
 	if s.refused || s.ended || s.seen.scaledDown || s.gone {
 		s.say(deploymentText + "runs again, with the Deployment's configuration")
@@ -155,8 +155,8 @@ func (s *chartScheduler) runs(want schedulerConfig) {
 	s.seen, s.refused, s.ended, s.gone = want, false, false, false
 }
 
-// CheckSchedulerConfig has a scheduler's program check a configuration in a file, with further flags. The
-// error is the last line that it says, which names the field at fault.
+// CheckSchedulerConfig runs a scheduler program's check of a configuration file, with further flags. The
+// error is the program's last line of output, which names the field at fault.
 func CheckSchedulerConfig(ctx context.Context, binary, file string, args ...string) error {
 	out, err := exec.CommandContext(ctx, binary, append([]string{"--check-config", "--config=" + file}, args...)...).CombinedOutput()
 	if err == nil {
@@ -207,7 +207,7 @@ func newChartScheduler(c *Cluster, chart *ChartOptions) *chartScheduler {
 	}
 }
 
-// talking is a scheduler whose last words are known.
+// talking is a scheduler whose last line of output is known.
 type talking struct {
 	*Scheduler
 

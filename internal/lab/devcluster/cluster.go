@@ -19,9 +19,9 @@ import (
 
 const (
 	auditLogFile = "audit.log"
-	// stopTimeout bounds the API server's end, which waits for requests that clients outside
-	// this process keep open, and for its own goroutines: on a machine with too much to do
-	// that took more than 38 s. A second Ctrl-C ends the program at once.
+	// stopTimeout limits the API server's end, which waits for requests that clients outside this process
+	// keep open, and for its own goroutines: on an overloaded machine that took more than 38 s. A second
+	// Ctrl-C ends the program at once.
 	stopTimeout = 3 * time.Minute
 )
 
@@ -55,10 +55,9 @@ type Cluster struct {
 	cancelExporter context.CancelFunc
 }
 
-// Start starts a cluster and waits until it serves. ctx bounds the start, not
-// the cluster's life: call Stop when done with it. After an error there is
-// nothing to stop. Several clusters may run in one process, one after another
-// or at once.
+// Start starts a cluster and waits until it serves. ctx limits the start, not the cluster's life: call
+// Stop when done with it. After an error there is nothing to stop. Several clusters may run in one
+// process, one after another or at once.
 func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	dir, owned, err := cfg.prepare()
 	if err != nil {
@@ -96,7 +95,7 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	return c, nil
 }
 
-// startBeside starts what runs beside the API server.
+// startBeside starts the programs that run beside the API server.
 func (c *Cluster) startBeside(ctx context.Context) (err error) {
 	if c.cfg.Controllers {
 		if c.controllers, err = startControllers(ctx, c.RESTConfig()); err != nil {
@@ -119,20 +118,20 @@ func (c *Cluster) startBeside(ctx context.Context) (err error) {
 	return nil
 }
 
-// Dir is the folder in which the cluster keeps everything.
+// Dir returns the folder in which the cluster keeps all files.
 func (c *Cluster) Dir() string { return c.dir }
 
-// AuditLog is the path of the audit log; see Config.AuditLog.
+// AuditLog returns the path of the audit log; see Config.AuditLog.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, auditLogFile) }
 
-// Kubeconfig is the path of the administrator's kubeconfig in the folder.
+// Kubeconfig returns the path of the administrator's kubeconfig in the folder.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "admin.kubeconfig") }
 
 // RESTConfig returns a new administrator's configuration without a rate limit.
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.admin) }
 
-// Stop ends everything the cluster started, children first, and removes the
-// folder if Start made it. It may be called more than once.
+// Stop ends all programs that the cluster started, children first, and removes the folder if Start
+// created it. It may be called more than once.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

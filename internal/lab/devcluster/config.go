@@ -15,11 +15,11 @@ import (
 // terminating zero (unix(7), sockaddr_un).
 const maxSocketPath = 107
 
-// Config says what a Cluster consists of. The zero value is a control plane
-// without controllers and kwok in a temporary folder.
+// Config configures a Cluster. The zero value is a control plane without controllers and kwok in a
+// temporary folder.
 type Config struct {
-	// Dir is the folder that everything is kept in. When empty, a temporary
-	// one is made and Stop removes it; a given folder is left in place.
+	// Dir is the folder that everything is kept in. When empty, a temporary one is created and Stop removes
+	// it; a given folder is left in place.
 	Dir string
 	// Controllers runs the daemonset, deployment, disruption, garbage-collector, job,
 	// namespace, replicaset, statefulset and taint-eviction controllers.
@@ -41,13 +41,12 @@ type Config struct {
 	AnonymousAuth bool
 	// APIServerArgs are further kube-apiserver flags, applied last.
 	APIServerArgs []string
-	// Log receives what the child processes and etcd print; nil discards it.
-	// The in-process API server and controllers log through klog, which is the
-	// program's to direct, because it is one per process.
+	// Log receives the output of the child processes and etcd; nil discards it. The in-process API server
+	// and controllers log through klog, which the program must direct, because it is one per process.
 	Log io.Writer
 }
 
-// prepare returns the folder to use, made and absolute, and whether it is ours to remove.
+// prepare creates the folder and returns its absolute path; owned means that Stop removes it.
 func (c *Config) prepare() (dir string, owned bool, err error) {
 	if owned = c.Dir == ""; owned {
 		dir, err = os.MkdirTemp("", "nvtopo-devcluster-")

@@ -18,17 +18,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/node/exporter"
 )
 
-// publishers bounds how many exporters publish for the first time at once.
+// publishers limits how many exporters publish for the first time at once.
 const publishers = 8
 
-// ExporterOptions say how the simulated nodes publish their topology.
+// ExporterOptions configures how the simulated nodes publish their topology.
 type ExporterOptions struct {
-	// ServiceAccount ("namespace/name") is whose token, bound to its node, each
-	// exporter uses; empty means the administrator.
+	// ServiceAccount ("namespace/name") is the account of the token, bound to its node, that each exporter
+	// uses; empty means the administrator.
 	ServiceAccount string
 	// Interval between two readings; the exporter's default when zero.
 	Interval time.Duration
-	// Unenforced leaves out what says that the node gives containers the chosen GPUs.
+	// Unenforced leaves out the condition and Lease that declare that containers get the chosen GPUs.
 	Unenforced bool
 }
 
@@ -47,7 +47,7 @@ func (c *Cluster) RunExporters(ctx context.Context, nodes []NodeSpec, opts Expor
 	return g.Wait()
 }
 
-// standInFor gives the exporters' account what it needs to stand in for node agents.
+// standInFor gives the exporters' account the rights to stand in for node agents.
 func (c *Cluster) standInFor(ctx context.Context, opts ExporterOptions) error {
 	if opts.ServiceAccount == "" || opts.Unenforced {
 		return nil
@@ -110,7 +110,7 @@ func (c *Cluster) startExporter(ctx context.Context, sim *simulated, now bool) e
 	return nil
 }
 
-// StopExporters ends the exporters of nodes. What they published stays, and goes stale.
+// StopExporters ends the exporters of nodes. Their published objects stay, and go stale.
 func (c *Cluster) StopExporters(nodes ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

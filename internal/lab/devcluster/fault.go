@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// AnnotationFails on a Node lists what of it shall fail, in the form of [Faults]. `nvtopo-devcluster up`
-// carries each change out.
+// AnnotationFails on a Node lists its faults, in the form of [Faults]. `nvtopo-devcluster up` carries
+// each change out.
 const AnnotationFails = "devcluster.nvtopo.dev/fails"
 
 // Kinds of faults.
@@ -22,13 +22,13 @@ const (
 	FaultGPU      = "gpu"      // a GPU is not healthy
 )
 
-// Faults are what of a node has failed.
+// Faults is the set of a node's faults.
 type Faults struct {
 	Exporter, Agent, Node bool
 	GPUs                  map[int]bool // by their positions
 }
 
-// String writes the faults as the annotation has them: "agent,gpu-3".
+// String returns the faults in the annotation's form: "agent,gpu-3".
 func (f *Faults) String() string {
 	var out []string
 	for _, k := range []struct {
@@ -45,7 +45,7 @@ func (f *Faults) String() string {
 	return strings.Join(out, ",")
 }
 
-// ParseFaults reads what String wrote. An empty text is a sound node.
+// ParseFaults parses the annotation's form. An empty text is a healthy node.
 func ParseFaults(text string) (*Faults, error) {
 	f := &Faults{GPUs: map[int]bool{}}
 	if text == "" {
@@ -59,7 +59,7 @@ func ParseFaults(text string) (*Faults, error) {
 	return f, nil
 }
 
-// Set has one thing fail, or heals it.
+// Set adds one fault, or removes it.
 func (f *Faults) Set(word string, fails bool) error {
 	switch word {
 	case FaultExporter:

@@ -16,11 +16,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// followInterval is how often faults and workloads are looked at.
+// followInterval is the period of checking faults and workloads.
 const followInterval = 500 * time.Millisecond
 
-// Follow has simulated nodes fail and heal as their annotation says ([AnnotationFails]), and programs run
-// while the workloads of the chart are there, until ctx ends. What it cannot do goes to the log.
+// Follow makes simulated nodes fail and heal according to their annotation ([AnnotationFails]), and runs
+// programs while the workloads of the chart exist, until ctx ends. Failures are logged.
 func (c *Cluster) Follow(ctx context.Context, chart *ChartOptions) error {
 	kube, err := kubernetes.NewForConfig(c.RESTConfig())
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Cluster) Follow(ctx context.Context, chart *ChartOptions) error {
 	}
 }
 
-// follower remembers what it has carried out.
+// follower holds the state that it has carried out.
 type follower struct {
 	cluster   *Cluster
 	kube      kubernetes.Interface
@@ -50,7 +50,7 @@ type follower struct {
 	nodes     map[string]string // name -> faults and programs, as carried out
 }
 
-// look starts and ends programs, and changes nodes, where they are not as the chart and the annotations say.
+// look starts and ends programs, and changes nodes, to match the chart and the annotations.
 func (f *follower) look(ctx context.Context) error {
 	programs := &programs{exporter: true, agent: true}
 	if f.scheduler != nil {
@@ -80,7 +80,7 @@ func (f *follower) look(ctx context.Context) error {
 	return nil
 }
 
-// node has the programs of a node run or not, its GPUs be healthy or not, and kubelet be there or not.
+// node sets the programs of a node, the health of its GPUs and its kubelet.
 func (f *follower) node(ctx context.Context, n *v1.Node, p *programs) error {
 	faults, err := ParseFaults(n.Annotations[AnnotationFails])
 	if err != nil {
@@ -120,8 +120,8 @@ var unreachable = []v1.Taint{
 	{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoSchedule}, {Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute},
 }
 
-// kubelet writes what kubelet and the node lifecycle controller would: how many GPUs there are, and whether
-// the node is ready.
+// kubelet writes the status that kubelet and the node lifecycle controller would: the number of GPUs, and
+// whether the node is ready.
 func (f *follower) kubelet(ctx context.Context, n *v1.Node, resource string, healthy int, silent bool) error {
 	now := metav1.Now()
 	ready := v1.NodeCondition{

@@ -25,15 +25,14 @@ import (
 )
 
 const (
-	// kueueStart bounds the wait for Kueue to serve: 3-12 s on an idle machine.
+	// kueueStart limits the wait for Kueue to serve: 3-12 s on an idle machine.
 	kueueStart = 5 * time.Minute
-	// readVersion is what the API server calls itself in a program that is linked
-	// without a version, a test's: Kueue cannot read the default of component-base,
-	// and ends. Only 0.0.0 may be put in its place.
+	// readVersion is the API server's version in a program that is linked without one, such as a test: Kueue
+	// cannot parse the default of component-base, and ends. Only 0.0.0 may be replaced by it.
 	readVersion = "v0.0.0-devcluster.1.35.8"
 )
 
-// KueueOptions say which Kueue to run; its two paths are made by make bin/kueue.
+// KueueOptions selects the Kueue to run; its two paths are created by make bin/kueue.
 type KueueOptions struct {
 	Binary string // path of the program
 	Config string // the config folder of its module: CRDs, roles, webhooks
@@ -52,7 +51,7 @@ type Kueue struct {
 	proc *process // guarded by mu
 }
 
-// Kueue is the cluster's Kueue; nil where Config has none.
+// Kueue returns the cluster's Kueue; nil if Config has none.
 func (c *Cluster) Kueue() *Kueue { return c.kueue }
 
 // beReadable gives the API server a version that Kueue can read.
@@ -66,8 +65,8 @@ func beReadable() error {
 	return nil
 }
 
-// startKueue applies what Kueue needs, starts it as its own service account, and
-// waits until the API server gets answers from it.
+// startKueue applies the objects that Kueue needs, starts it as its own service account, and waits until
+// the API server gets responses from it.
 func (c *Cluster) startKueue(ctx context.Context, opts *KueueOptions) error {
 	binary, err := filepath.Abs(opts.Binary)
 	if err != nil {
@@ -96,8 +95,7 @@ func (c *Cluster) startKueue(ctx context.Context, opts *KueueOptions) error {
 	return k.Restart(ctx)
 }
 
-// Restart starts Kueue again after Kill, and waits until the API server gets answers
-// from it.
+// Restart starts Kueue again after Kill, and waits until the API server gets responses from it.
 func (k *Kueue) Restart(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -130,7 +128,7 @@ func (k *Kueue) Alive() bool {
 	return k.proc != nil && k.proc.alive()
 }
 
-// PID is the number of the process that was started last, 0 when none was.
+// PID returns the process ID of the last start, 0 before the first.
 func (k *Kueue) PID() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,8 +138,7 @@ func (k *Kueue) PID() int {
 	return k.proc.pid
 }
 
-// MetricsURL is where its metrics are: HTTPS, for whom the role kueue-metrics-reader is
-// bound to.
+// MetricsURL returns the URL of its metrics: HTTPS, for holders of the role kueue-metrics-reader.
 func (k *Kueue) MetricsURL() string {
 	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(k.ports[1])) + "/metrics"
 }
@@ -172,7 +169,7 @@ func (c *Cluster) applyKueue(ctx context.Context, config string, port int, certi
 	return a, nil
 }
 
-// writeFiles writes what Kueue reads at its start.
+// writeFiles writes the files that Kueue reads at its start.
 func (k *Kueue) writeFiles(ctx context.Context, certificates map[string][]byte) error {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return fmt.Errorf("make Kueue's folder: %w", err)
@@ -195,7 +192,7 @@ func (k *Kueue) writeFiles(ctx context.Context, certificates map[string][]byte) 
 	return WriteKubeconfigOf(cfg, filepath.Join(k.dir, "kubeconfig"))
 }
 
-// kueueConfiguration fills in what differs from cluster to cluster.
+// kueueConfiguration fills in the values that differ between clusters.
 func kueueConfiguration(dir string, ports [3]int) ([]byte, error) {
 	shipped, err := manifests.Kueue.ReadFile(manifests.KueueConfigPath)
 	if err != nil {
@@ -253,7 +250,7 @@ func (k *Kueue) wait(ctx context.Context, proc *process) error {
 	})
 }
 
-// answersOK is an error unless a URL is answered with 200.
+// answersOK returns an error unless a URL responds with 200.
 func answersOK(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

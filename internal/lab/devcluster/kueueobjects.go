@@ -35,16 +35,15 @@ var kueueKinds = []string{
 // are for people, or for parts that are switched off.
 var kueueRoles = []string{"kueue-manager-role", "kueue-manager-secrets-", "kueue-leader-election-", "kueue-metrics-"}
 
-// kueueWebhooks are the kinds that webhooks are kept for; those of tenants are
-// asked about in the namespaces of tenants only, because they fail closed.
+// kueueWebhooks are the kinds whose webhooks are kept; those of tenants are called in the namespaces of
+// tenants only, because they fail closed.
 var kueueWebhooks = map[string]struct{ tenants bool }{
 	"job": {tenants: true}, "pod": {tenants: true}, "deployment": {tenants: true}, "jobset": {tenants: true},
 	"workload": {}, "clusterqueue": {}, "cohort": {}, "resourceflavor": {},
 }
 
-// kueueObjects returns what Kueue needs in a cluster, from the config folder of its
-// module, in the order to apply it. Its webhooks are at a loopback port, with these
-// certificates.
+// kueueObjects returns the objects that Kueue needs in a cluster, from the config folder of its module,
+// in the order to apply them. Its webhooks are at a loopback port, with these certificates.
 func kueueObjects(config string, port int, certificates map[string][]byte) ([]*unstructured.Unstructured, error) {
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(config, "default"))
 	if err != nil {
@@ -97,7 +96,7 @@ func encoded(files map[string][]byte) map[string]any {
 	return out
 }
 
-// hooks says where webhooks are.
+// hooks locates the webhooks.
 type hooks struct {
 	port int
 	ca   string
@@ -127,7 +126,7 @@ func (h hooks) convert(crd *unstructured.Unstructured) error {
 	return unstructured.SetNestedMap(crd.Object, client, field...)
 }
 
-// admit has a configuration's webhooks asked at the port, those to keep.
+// admit directs a configuration's kept webhooks to the port.
 func (h hooks) admit(configuration *unstructured.Unstructured) error {
 	all, _, err := unstructured.NestedSlice(configuration.Object, "webhooks")
 	if err != nil {

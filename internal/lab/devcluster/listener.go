@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// portWait bounds the wait for a port whose last listener is being closed.
+// portWait limits the wait for a port whose last listener is being closed.
 const portWait = 2 * time.Minute
 
 // listener remembers the connections it accepted, so that all can be cut at once.
@@ -66,8 +66,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	return out, nil
 }
 
-// cutAll closes every connection, and those to come. The listener is left to the
-// server, which panics when it is closed by somebody else.
+// cutAll closes every connection, and those to come. The listener is left to the server, which panics
+// when other code closes it.
 func (l *listener) cutAll() {
 	l.mu.Lock()
 	l.dead = true

@@ -32,11 +32,11 @@ import (
 
 const (
 	fieldManager = "nvtopo-devcluster"
-	// systemNamespace is where the project's accounts and Leases live.
+	// systemNamespace is the namespace of the project's accounts and Leases.
 	systemNamespace = release.Namespace
-	// examplesFolder has what people would apply, in namespaces of their own.
+	// examplesFolder has the users' examples, in separate namespaces.
 	examplesFolder = "examples"
-	// applyTimeout bounds the wait until the API server acts on what was applied.
+	// applyTimeout limits the wait until the API server acts on applied objects.
 	applyTimeout = 3 * time.Minute
 )
 
@@ -54,7 +54,7 @@ func (c *Cluster) InstallManifests(ctx context.Context) error {
 	return c.ApplyManifests(ctx, manifests.FS)
 }
 
-// ApplyManifests does what InstallManifests does for the YAML files of any folder.
+// ApplyManifests applies the YAML files of any folder in the same way.
 func (c *Cluster) ApplyManifests(ctx context.Context, folder fs.FS) error {
 	objects, err := readManifests(folder)
 	if err != nil {

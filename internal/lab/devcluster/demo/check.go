@@ -15,19 +15,18 @@ import (
 )
 
 const (
-	// maxUncertain bounds the releases in doubt at one decision; all their
-	// combinations are tried.
+	// maxUncertain limits the releases in doubt at one decision; all their combinations are tried.
 	maxUncertain = 10
 	// messageBytes is the size of the all-reduce by which nodes are compared: the demo's pods name none.
 	messageBytes = 1_000_000_000
 )
 
-// placement is one pod's GPUs and how long they were its own.
+// placement is one pod's GPUs and the time in which it held them.
 type placement struct {
 	pod        string
 	node       string
 	set        nvtopo.Mask
-	count      int // GPUs asked for
+	count      int // GPUs requested
 	constraint nvtopo.Constraint
 	allowed    func(*nvtopo.Graph) nvtopo.Mask // GPUs of a machine that the pod accepts at all
 	assumed    time.Time                       // when the scheduler decided
@@ -39,21 +38,20 @@ type placement struct {
 
 func (p *placement) ended() bool { return !p.releaseFrom.IsZero() }
 
-// verdict is what the check found about one placement.
+// verdict is the result of the check of one placement.
 type verdict struct {
 	best     nvtopo.Mask // what the brute force chooses on the pod's node
-	possible bool        // there is a best at all
+	possible bool        // a best set exists
 	nodes    []string    // those that the brute force allows, by name
-	problem  string      // empty when all is well
+	problem  string      // empty if the placement is right
 }
 
-// check compares every placement with the brute force, node and GPUs, and all with each
-// other. graphs maps node names to graphs; verdicts come in the order of ps.
+// check compares every placement with the brute force, node and GPUs, and all with each other. graphs
+// maps node names to graphs; verdicts come in the order of ps.
 //
-// What was free at a decision follows from the order of the decisions, which
-// one scheduler makes one after the other and stamps. Where a pod was just
-// ending, the scheduler may or may not have known: then the placement must be
-// best for one of the possible states.
+// The free GPUs at a decision follow from the order of the decisions, which one scheduler makes one after
+// the other and stamps. Where a pod was just ending, the scheduler may or may not have known: then the
+// placement must be best for one of the possible states.
 func check(graphs map[string]*nvtopo.Graph, ps []placement) []verdict {
 	f := newFleet(graphs)
 	out := make([]verdict, len(ps))
@@ -63,7 +61,7 @@ func check(graphs map[string]*nvtopo.Graph, ps []placement) []verdict {
 	return out
 }
 
-// fleet is the nodes with what the brute force remembers of each.
+// fleet holds the nodes with the brute force's cached results for each.
 type fleet struct {
 	names   []string // in order
 	graphs  map[string]*nvtopo.Graph
@@ -106,7 +104,7 @@ func (f *fleet) judge(p *placement, all []placement) verdict {
 	return last
 }
 
-// judgeBeside judges a placement as if these pods ran at the time and no others.
+// judgeBeside judges a placement as if exactly these pods ran at the time.
 func (f *fleet) judgeBeside(p *placement, holders []*placement) (v verdict) {
 	nodes := make([]oracle.Node, len(f.names))
 	at := map[string]*oracle.Node{}
@@ -136,7 +134,7 @@ func (f *fleet) judgeBeside(p *placement, holders []*placement) (v verdict) {
 	return v
 }
 
-// shortcoming is why a choice is not one of those that the order allows.
+// shortcoming returns why a choice is not one of those that the order allows.
 func shortcoming(choices []oracle.Choice, own *oracle.Choice) string {
 	switch {
 	case own.Score != nil:
@@ -150,8 +148,8 @@ func shortcoming(choices []oracle.Choice, own *oracle.Choice) string {
 	return "has slower links"
 }
 
-// holdersAt returns the pods that certainly had GPUs when p was decided, and those that
-// were just ending. A GPU of p's that another certainly held is a problem.
+// holdersAt returns the pods that certainly had GPUs when p was decided, and those that were just ending.
+// A GPU of p that another pod certainly held is a problem.
 func holdersAt(p *placement, all []placement) (certain, uncertain []*placement, problem string) {
 	for i := range all {
 		q := &all[i]

@@ -13,15 +13,14 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
-// The service accounts of the manifests: scheduler and exporters may do here
-// what they may do in a real cluster, and no more, but that exporters report
-// for the node agents.
+// Service accounts of the manifests: scheduler and exporters have the same rights as in a real cluster,
+// except that exporters also report for the node agents.
 const (
 	schedulerAccount = release.Namespace + "/nvtopo-scheduler"
 	exporterAccount  = release.Namespace + "/nvtopo-exporter"
 )
 
-// Options say what to run the demo with.
+// Options configures the demo.
 type Options struct {
 	Kwok      string // path of the kwok program
 	Scheduler string // path of the scheduler
@@ -36,7 +35,7 @@ type Options struct {
 	Log             io.Writer                // receives the programs' logs
 }
 
-// Nodes are the demo's nodes: two of each machine.
+// Nodes returns the demo's nodes: two of each machine.
 func Nodes() []devcluster.NodeSpec {
 	var out []devcluster.NodeSpec
 	for _, m := range machines {
@@ -47,7 +46,7 @@ func Nodes() []devcluster.NodeSpec {
 	return out
 }
 
-// kinds counts the machines.
+// kinds returns the number of different machines.
 func kinds(nodes []devcluster.NodeSpec) int {
 	seen := map[string]bool{}
 	for i := range nodes {

@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// observation is a bound pod as the scheduler left it.
+// observation is the scheduler's result for a bound pod.
 type observation struct {
 	request    request
 	node       string
@@ -24,7 +24,7 @@ type observation struct {
 	notes      map[string]string // its annotations
 }
 
-// observe reads a bound pod.
+// observe reads the observation from a bound pod.
 func observe(r request, pod *v1.Pod) (*observation, error) {
 	text, ok := pod.Annotations[allocation.Key]
 	if !ok {
@@ -40,7 +40,7 @@ func observe(r request, pod *v1.Pod) (*observation, error) {
 	return &observation{request: r, node: pod.Spec.NodeName, allocation: a, notes: pod.Annotations}, nil
 }
 
-// placement is the observation in the terms of the check.
+// placement converts the observation for the check.
 func (o *observation) placement(g *nvtopo.Graph) (placement, error) {
 	set, missing := g.Positions(o.allocation.GPUs(string(gpuResource)))
 	if len(missing) > 0 {
@@ -63,7 +63,7 @@ func (o *observation) placement(g *nvtopo.Graph) (placement, error) {
 	}, nil
 }
 
-// fill copies what the scheduler annotated into the result.
+// fill copies the scheduler's annotations into the result.
 func (o *observation) fill(res *Result, g *nvtopo.Graph, p *placement) {
 	res.Node, res.UUIDs = o.node, o.allocation.GPUs(string(gpuResource))
 	res.GPUs = indices(g, p.set)
@@ -104,9 +104,9 @@ func (o *observation) disagreement(g *nvtopo.Graph, p *placement) string {
 	return ""
 }
 
-// weakestLink checks that the ring of a pod with one container is as fast as
-// any over its GPUs, and that the annotated class is that of a weakest link.
-// Of several containers' pods the ring over all GPUs is not written down.
+// weakestLink checks that the ring of a pod with one container is as fast as any over its GPUs, and that
+// the annotated class is that of a weakest link. Of several containers' pods the ring over all GPUs is
+// not annotated.
 func (o *observation) weakestLink(g *nvtopo.Graph, set nvtopo.Mask, kBps int64) string {
 	class := o.notes[allocation.LinkClassKey]
 	if len(o.request.gpus) > 1 {
@@ -142,7 +142,7 @@ func joinText(v []int) string {
 	return join(v)
 }
 
-// indices are the vendor's numbers of a set of positions.
+// indices returns the vendor's numbers of a set of positions.
 func indices(g *nvtopo.Graph, set nvtopo.Mask) []int {
 	out := make([]int, 0, set.Len())
 	for i := range set.All() {

@@ -10,18 +10,18 @@ import (
 // LetterKey is the annotation with the letter of a pod in pictures.
 const LetterKey = "demo.nvtopo.dev/letter"
 
-// Pictures are what the scenes of a demo showed.
+// Pictures holds the output of a demo's scenes.
 type Pictures struct {
 	Text strings.Builder
-	// Verdict is what is true if there are no problems.
+	// Verdict is the statement that holds if there are no problems.
 	Verdict  string
 	problems []string
 }
 
-// Problems prints the promises that the demo broke, one on each line.
+// Problems returns the promises that the demo broke, one line each.
 func (p *Pictures) Problems() []string { return p.problems }
 
-// Problem adds one.
+// Problem adds a problem.
 func (p *Pictures) Problem(format string, args ...any) {
 	p.problems = append(p.problems, fmt.Sprintf(format, args...))
 }

@@ -11,11 +11,11 @@ import (
 	"text/tabwriter"
 )
 
-// Result is what became of one pod.
+// Result is the outcome of one pod.
 type Result struct {
 	Pod     string `json:"pod"`
 	Asked   int    `json:"asked"`            // number of GPUs
-	Wishes  string `json:"wishes,omitempty"` // what else it asked for, in words
+	Wishes  string `json:"wishes,omitempty"` // its other requirements, in words
 	Node    string `json:"node,omitempty"`
 	Machine string `json:"machine,omitempty"` // the node's name in the catalogue
 	// GPUs are indices in ascending order, UUIDs in ring order.
@@ -25,19 +25,18 @@ type Result struct {
 	// absent for a single GPU.
 	LinkClass         string  `json:"linkClass,omitempty"`
 	RingBandwidthGBps float64 `json:"ringBandwidthGBps,omitempty"`
-	// BestGPUs and BestRingBandwidthGBps are what the brute force found best on
-	// that node at that time.
+	// BestGPUs and BestRingBandwidthGBps are the brute force's best result on that node at that time.
 	BestGPUs              []int   `json:"bestGPUs"`
 	BestRingBandwidthGBps float64 `json:"bestRingBandwidthGBps,omitempty"`
-	// BestNodes are the nodes that the published order allowed at that time, as a brute force finds.
+	// BestNodes are the nodes that the published order allowed at that time, by the brute force.
 	BestNodes []string `json:"bestNodes"`
 	NUMANodes []int    `json:"numaNodes"`
 	CPUs      string   `json:"cpus,omitempty"`
 	// Reason is why the scheduler did not place the pod.
 	Reason string `json:"reason,omitempty"`
-	// Impossible says that the pod was never meant to be placed.
+	// Impossible is true if no machine can serve the pod.
 	Impossible bool `json:"impossible,omitempty"`
-	// Problem is what the check found wrong; empty when all is well.
+	// Problem is the check's finding; empty if the placement is right.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -46,7 +45,7 @@ type Report struct {
 	Results []Result
 }
 
-// Problems lists what the check found wrong, one line each.
+// Problems returns the findings of the check, one line each.
 func (r *Report) Problems() []string {
 	var out []string
 	for i := range r.Results {
@@ -57,7 +56,7 @@ func (r *Report) Problems() []string {
 	return out
 }
 
-// Placed counts the pods with a node, and those of them with which the check found nothing wrong.
+// Placed returns the number of pods with a node, and of those without a finding.
 func (r *Report) Placed() (right, all int) {
 	for i := range r.Results {
 		if p := &r.Results[i]; p.Node != "" {

@@ -48,7 +48,7 @@ func (r *request) total() int {
 	return n
 }
 
-// constraint is what the request asks in the terms of the library.
+// constraint returns the request as a constraint of the library.
 func (r *request) constraint() (nvtopo.Constraint, error) {
 	c := nvtopo.Constraint{MinBandwidth: int64(r.minGBps) * 1e6} // 1 GB/s = 1e6 kB/s
 	var err error
@@ -65,7 +65,7 @@ func (r *request) constraint() (nvtopo.Constraint, error) {
 	return c, nil
 }
 
-// allowed is the set of a graph's GPUs that the request accepts at all.
+// allowed returns the GPUs of a graph that the request accepts at all.
 func (r *request) allowed(g *nvtopo.Graph) nvtopo.Mask {
 	m := g.Healthy()
 	for i := range g.GPUs {
@@ -76,7 +76,7 @@ func (r *request) allowed(g *nvtopo.Graph) nvtopo.Mask {
 	return m
 }
 
-// wishes is the request in a few words, for the table.
+// wishes returns the request's requirements in a few words, for the table.
 func (r *request) wishes() string {
 	var out []string
 	for _, w := range []string{r.policy, r.model} {

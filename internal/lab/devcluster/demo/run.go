@@ -26,9 +26,8 @@ type run struct {
 	released map[string][2]time.Time // pod name -> when it gave its GPUs back
 }
 
-// Run creates the waves of pods on a booted cluster and checks every placement.
-// An error means that the demo could not be carried through; what the check
-// found wrong is in the report.
+// Run creates the waves of pods on a booted cluster and checks every placement. It returns an error if
+// the demo could not be carried through; findings of the check are in the report.
 func Run(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*Report, error) {
 	runner, err := NewRunner(c, progress)
 	if err != nil {
@@ -57,13 +56,13 @@ func Run(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*Repor
 		return nil, err
 	}
 	report := r.report()
-	if wrong := r.Problems(); len(wrong) > 0 && len(report.Problems()) == 0 { // else the report says it of the pod
+	if wrong := r.Problems(); len(wrong) > 0 && len(report.Problems()) == 0 { // else the report has it with the pod
 		return nil, errors.New(wrong[0])
 	}
 	return report, nil
 }
 
-// scenes are a wave: pods that end, and then those that come.
+// scenes returns the scenes of a wave: pods that end, and then those that come.
 func (r *run) scenes(w *wave, title, barrier string) []Scene {
 	var out []Scene
 	if len(w.finish) > 0 {
@@ -104,8 +103,8 @@ func (r *run) scenes(w *wave, title, barrier string) []Scene {
 	return append(out, come)
 }
 
-// refresh reads the pods without a node once more: one of them may have got
-// one when others finished, and its GPUs count then.
+// refresh reads the pods without a node once more: one of them may have got one when others finished, and
+// its GPUs are then in use.
 func (r *run) refresh(ctx context.Context) error {
 	for name, pod := range r.pods {
 		if pod.Spec.NodeName != "" {
@@ -120,7 +119,7 @@ func (r *run) refresh(ctx context.Context) error {
 	return nil
 }
 
-// refusal is the scheduler's reason for not placing a pod; empty if there is none.
+// refusal returns the scheduler's reason for not placing a pod, or "".
 func refusal(pod *v1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {

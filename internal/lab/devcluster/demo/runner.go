@@ -29,13 +29,13 @@ import (
 )
 
 const (
-	// sceneTimeout bounds the wait for one condition, which takes seconds, and up to half a minute
-	// where a pod backed off once or twice.
+	// sceneTimeout limits the wait for one condition, which takes seconds, and up to half a minute where a
+	// pod backed off once or twice.
 	sceneTimeout = 3 * time.Minute
 	pollInterval = 50 * time.Millisecond
 )
 
-// Scene is one step of a demo, as data. What its fields say is done in their order.
+// Scene is one step of a demo, as data. Its fields are carried out in their order.
 type Scene struct {
 	Title   string   // empty: it goes with the scene before
 	EndJobs []string // namespaces, of which all Jobs are deleted
@@ -43,7 +43,7 @@ type Scene struct {
 	Finish  []Pods   // that succeed
 	Create  []client.Object
 	Until   []Condition // one after the other
-	// Show says what came of the scene, which began then; nil: there is nothing to say.
+	// Show returns the outcome of the scene, which began then; nil for none.
 	Show func(ctx context.Context, began time.Time) error
 }
 
@@ -58,11 +58,12 @@ func Named(names ...string) (out []Pods) {
 	return out
 }
 
-// Condition is what a scene waits for. One that is not met in time is a problem, and the demo goes on.
+// Condition is an awaited state of a scene. One that is not met in time is a problem, and the demo
+// continues.
 type Condition struct {
-	What string // that is to be so
+	What string // the awaited state
 	Must bool   // else the demo ends
-	// Instead says what is so instead; empty once the condition is met. After an error it is asked again.
+	// Instead returns the present state; "" once the condition is met. After an error it is called again.
 	Instead func(ctx context.Context) (string, error)
 }
 
@@ -75,7 +76,7 @@ type Runner struct {
 	Clock    clock.PassiveClock
 }
 
-// NewRunner returns a Runner that knows the kinds of Kubernetes and of pools.
+// NewRunner returns a Runner that can read the kinds of Kubernetes and of pools.
 func NewRunner(c *devcluster.Cluster, progress io.Writer) (*Runner, error) {
 	scheme := runtime.NewScheme()
 	err := errors.Join(clientgoscheme.AddToScheme(scheme), poolv1alpha1.AddToScheme(scheme))
@@ -91,7 +92,7 @@ func NewRunner(c *devcluster.Cluster, progress io.Writer) (*Runner, error) {
 	return r, nil
 }
 
-// Play plays scenes. An error means that they could not be carried through.
+// Play runs scenes. It returns an error if they could not be carried through.
 func (r *Runner) Play(ctx context.Context, scenes ...Scene) error {
 	for i := range scenes {
 		if err := r.play(ctx, &scenes[i]); err != nil {
@@ -169,7 +170,7 @@ func (r *Runner) Pod(ctx context.Context, name string) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// InPhase is met once pods of the demo's namespace are in a phase.
+// InPhase returns the condition that pods of the demo's namespace are in a phase.
 func (r *Runner) InPhase(phase v1.PodPhase, names ...string) Condition {
 	return Condition{What: fmt.Sprintf("pods %v are %s", names, phase), Instead: func(ctx context.Context) (string, error) {
 		for _, name := range names {
@@ -185,7 +186,7 @@ func (r *Runner) InPhase(phase v1.PodPhase, names ...string) Condition {
 	}}
 }
 
-// Gone is met once pods of the demo's namespace are gone.
+// Gone returns the condition that pods of the demo's namespace are gone.
 func (r *Runner) Gone(names ...string) Condition {
 	return Condition{What: fmt.Sprintf("pods %v are gone", names), Instead: func(ctx context.Context) (string, error) {
 		for _, name := range names {
@@ -197,13 +198,13 @@ func (r *Runner) Gone(names ...string) Condition {
 	}}
 }
 
-// must is a condition without which the demo ends.
+// must returns a condition without which the demo ends.
 func must(c Condition) *Condition {
 	c.Must = true
 	return &c
 }
 
-// again deletes a pod and makes another of its name.
+// again deletes a pod and creates another of its name.
 func (r *Runner) again(ctx context.Context, name string) error {
 	old, err := r.Pod(ctx, name)
 	if err != nil {

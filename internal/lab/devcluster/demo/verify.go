@@ -39,7 +39,7 @@ func (r *run) report() *Report {
 	return out
 }
 
-// examine describes one pod; ok says that it has GPUs to check.
+// examine describes one pod; ok reports whether it has GPUs to check.
 func (r *run) examine(req *request, pod *v1.Pod, res *Result) (p placement, ok bool) {
 	if pod.Spec.NodeName == "" {
 		res.Reason = refusal(pod)

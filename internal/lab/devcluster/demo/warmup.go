@@ -39,8 +39,8 @@ func (r *Runner) WarmUp(ctx context.Context, nodes []devcluster.NodeSpec) error 
 	return r.pass(ctx, "barrier-warm-up")
 }
 
-// pass returns when the scheduler has placed a pod without GPUs. It watches pods as one ordered stream, so
-// it has provably seen what became of other pods before then.
+// pass returns when the scheduler has placed a pod without GPUs. The scheduler watches pods as one
+// ordered stream, so it has provably seen earlier changes of other pods by then.
 func (r *Runner) pass(ctx context.Context, barrier string) error {
 	b := request{name: barrier, gpus: []int{0}}
 	pod := b.pod()

@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	// carryOut bounds a request that is carried out without its client. How long the
-	// API server may still work on it is the server's setting.
+	// carryOut limits a request that is carried out without its client. How long the API server may still
+	// work on it is the server's setting.
 	carryOut = 2 * time.Minute
-	// readHeader bounds a client that sends half a request.
+	// readHeader limits a client that sends half a request.
 	readHeader = 10 * time.Second
 )
 
-// Options say what the proxy stands before. All are required but Clock.
+// Options configures the proxy. All are required except Clock.
 type Options struct {
 	// Backend is the API server's address and CA; its credentials are not used:
 	// each request carries its client's.
@@ -93,14 +93,14 @@ func Start(ctx context.Context, opts Options) (*Proxy, error) {
 		p.clock = clock.RealClock{}
 	}
 	p.ctx, p.end = context.WithCancel(context.WithoutCancel(ctx))
-	quiet := log.New(io.Discard, "", 0) // cut connections are what it is for
+	quiet := log.New(io.Discard, "", 0) // cut connections are its purpose
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(backend) },
 		Transport:      via,
 		FlushInterval:  -1,
 		ErrorLog:       quiet,
 		ModifyResponse: p.wrapWatch,
-		// The API server is away: so is this connection.
+		// The API server is away, so this connection is cut too.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	p.server = &http.Server{Handler: p, ErrorLog: quiet, ReadHeaderTimeout: readHeader}
@@ -132,7 +132,7 @@ func (p *Proxy) Requests() int {
 	return p.total
 }
 
-// Close ends all connections and waits for what is still being carried out.
+// Close ends all connections and waits for requests still being carried out.
 func (p *Proxy) Close() error {
 	p.end()
 	err := p.server.Close()
@@ -186,7 +186,7 @@ func (p *Proxy) inject(w http.ResponseWriter, r *http.Request, q *request, v ver
 	}
 }
 
-// refuse sends the answer of a fault, or cuts the connection where it has none.
+// refuse sends the response of a fault, or cuts the connection if it has none.
 func refuse(w http.ResponseWriter, q *request, v verdict) {
 	status := refusal(q, v)
 	if status == nil {
@@ -195,7 +195,7 @@ func refuse(w http.ResponseWriter, q *request, v verdict) {
 	answer(w, status)
 }
 
-// refusal is the answer of a fault that has one, else nil.
+// refusal returns the response of a fault, or nil if it has none.
 func refusal(q *request, v verdict) *apierrors.StatusError {
 	what, because := schema.GroupResource{Resource: q.resource}, errors.New("injected")
 	// With Retry-After client-go tries again by itself, without it the caller hears of it.
@@ -227,7 +227,7 @@ func refusal(q *request, v verdict) *apierrors.StatusError {
 	}
 }
 
-// later asks for another try after so many seconds, if any.
+// later sets the response's Retry-After to so many seconds, if any.
 func later(e *apierrors.StatusError, seconds int32) *apierrors.StatusError {
 	if e.ErrStatus.Details == nil {
 		e.ErrStatus.Details = &metav1.StatusDetails{}
@@ -236,8 +236,8 @@ func later(e *apierrors.StatusError, seconds int32) *apierrors.StatusError {
 	return e
 }
 
-// without carries a request out while its client does not hear how it went. Only
-// what the server committed is counted.
+// without carries a request out while its client does not receive the result. Only the server's commits
+// are counted.
 func (p *Proxy) without(w http.ResponseWriter, r *http.Request, q *request, v verdict) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -272,7 +272,7 @@ func (p *Proxy) carryOut(out *http.Request, kind Kind) {
 	}
 }
 
-// sleep reports whether the time passed; if not, the context ended.
+// sleep waits for d and returns true, or false if the context ended first.
 func (p *Proxy) sleep(ctx context.Context, d time.Duration) bool {
 	t := p.clock.NewTimer(d)
 	defer t.Stop()
@@ -284,7 +284,7 @@ func (p *Proxy) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// answer sends what the API server would.
+// answer sends err as the API server would.
 func answer(w http.ResponseWriter, err *apierrors.StatusError) {
 	status := err.Status()
 	status.Kind, status.APIVersion = "Status", "v1"

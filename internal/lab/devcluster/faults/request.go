@@ -9,9 +9,9 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// request is what the rules look at.
+// request is a request as the rules see it.
 type request struct {
-	traffic     Traffic // 0 for what is no resource
+	traffic     Traffic // 0 if it is not for a resource
 	verb        string
 	resource    string
 	subresource string
@@ -19,7 +19,7 @@ type request struct {
 
 func (q *request) key() string { return q.verb + " " + q.resource + "/" + q.subresource }
 
-// classify reads a request as the API server would.
+// classify parses a request as the API server would.
 func classify(r *http.Request) *request {
 	f := apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	info, err := f.NewRequestInfo(r)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Kind is what is done to a request.
+// Kind is a fault of a request.
 type Kind string
 
 // The kinds of faults.
@@ -24,8 +24,8 @@ const (
 	Refused     Kind = "refused"     // connection cut without forwarding
 	Lost        Kind = "answer-lost" // carried out, then the connection cut
 	TimedOut    Kind = "timed-out"   // carried out, then 504
-	// What the API server answers when its storage fails, and a load balancer when the
-	// API server does, after the write was carried out.
+	// Responses of the API server when its storage fails, and of a load balancer when the API server fails,
+	// after the write was carried out.
 	ConflictAfter    Kind = "conflict-after"    // carried out, then 409
 	InternalAfter    Kind = "internal-after"    // carried out, then 500, with Retry-After or without
 	UnavailableAfter Kind = "unavailable-after" // carried out, then 503, likewise
@@ -45,7 +45,7 @@ const (
 	Watches                    // watch
 )
 
-// Rule makes a fault happen to a share of the requests that it is about.
+// Rule injects a fault into a share of the requests that it matches.
 type Rule struct {
 	Kind    Kind
 	On      Traffic
@@ -61,7 +61,7 @@ func (r *Rule) about(q *request) bool {
 	return r.On == q.traffic && !slices.Contains(r.Without, q.resource) && (len(r.Only) == 0 || slices.Contains(r.Only, q.resource))
 }
 
-// verdict is what happens to one request.
+// verdict is the fault of one request.
 type verdict struct {
 	slow  time.Duration // before anything else
 	kind  Kind          // empty: forwarded
@@ -69,7 +69,7 @@ type verdict struct {
 	draw  float64       // in [0, 1), for variants of a kind
 }
 
-// decide says what happens to the n-th request of its kind.
+// decide returns the fault of the n-th request of its kind.
 func decide(seed uint64, rules []Rule, q *request, n uint64) verdict {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, q.key()+" "+strconv.FormatUint(n, 10)) // a hash never fails to write

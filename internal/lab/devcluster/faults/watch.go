@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// pieces is how many pieces of a watch may wait to be delivered; the server is
-// not read from while they do.
+// pieces is how many pieces of a watch may wait to be delivered; while that many wait, the server is not
+// read from.
 const pieces = 1024
 
-// DelayWatches makes watches of the resources, or all if none is named, deliver what comes
-// from now on this much later; 0 ends that. The order stays.
+// DelayWatches makes watches of the resources, or all if none is named, deliver later events this much
+// later; 0 ends that. The order stays.
 func (p *Proxy) DelayWatches(d time.Duration, resources ...string) {
 	p.mu.Lock()
 	p.lag, p.lagging = d, resources
 	p.mu.Unlock()
 }
 
-// lagOf is by how much watches of a resource are late. Call it with mu held.
+// lagOf returns the delay of watches of a resource. Call it with mu held.
 func (p *Proxy) lagOf(resource string) time.Duration {
 	if len(p.lagging) > 0 && !slices.Contains(p.lagging, resource) {
 		return 0
@@ -32,8 +32,8 @@ func (p *Proxy) lagOf(resource string) time.Duration {
 	return p.lag
 }
 
-// CutWatches ends all running watches as a broken connection does, but for those of
-// the resources to spare.
+// CutWatches ends all running watches as a broken connection does, except those of the resources to
+// spare.
 func (p *Proxy) CutWatches(spare ...string) {
 	p.mu.Lock()
 	running := make([]*stream, 0, len(p.watches))
@@ -49,17 +49,17 @@ func (p *Proxy) CutWatches(spare ...string) {
 	}
 }
 
-// Watch is what a running watch of the client's has come to.
+// Watch is the state of a running watch of the client.
 type Watch struct {
 	Resource string
 	Since    time.Time
-	// Delivered is when the client read of it last; zero: never.
+	// Delivered is when the client last read from it; zero: never.
 	Delivered time.Time
 	// Waiting is how many pieces the client has not read yet, delayed or not.
 	Waiting int
 }
 
-// Watches lists those that run, the oldest first.
+// Watches returns the running watches, the oldest first.
 func (p *Proxy) Watches() []Watch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +114,7 @@ type stream struct {
 	why   error // set before ended is closed
 }
 
-// pump reads what the server sends.
+// pump reads the server's stream.
 func (s *stream) pump() {
 	for {
 		buf := make([]byte, 32<<10)

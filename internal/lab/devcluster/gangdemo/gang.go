@@ -23,8 +23,8 @@ const (
 	gpuResource = v1.ResourceName("nvidia.com/gpu")
 )
 
-// gang is some pods that start together, and what the demo promises of their places. A gang of
-// one pod is a single pod.
+// gang is a group of pods that start together, and the demo's promise of their places. A gang of one pod
+// is a single pod.
 type gang struct {
 	name   string
 	letter rune
@@ -60,7 +60,7 @@ func (g *gang) member(rank int) *v1.Pod {
 	}
 }
 
-// nameOf is the name of the member of a rank.
+// nameOf returns the name of the member of a rank.
 func (g *gang) nameOf(rank int) string {
 	if g.pods == 1 {
 		return g.name
@@ -68,7 +68,7 @@ func (g *gang) nameOf(rank int) string {
 	return g.name + "-" + strconv.Itoa(rank)
 }
 
-// names are those of all members.
+// names returns the names of all members.
 func (g *gang) names() []string {
 	out := make([]string, g.pods)
 	for rank := range out {
@@ -101,7 +101,7 @@ func gpusOf(pod *v1.Pod, g *nvtopo.Graph) ([]int, error) {
 	return a.Mask(string(gpuResource), g).Positions(), nil
 }
 
-// judge says what is wrong with the places of a gang; empty if nothing is.
+// judge returns the problem with the places of a gang, or "".
 func (g *gang) judge(at []place) string {
 	racks, spines := map[string]bool{}, map[string]bool{}
 	for _, p := range at {

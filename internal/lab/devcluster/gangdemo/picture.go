@@ -15,13 +15,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/clustertopology"
 )
 
-// free is a GPU that nobody has.
+// free marks a GPU without an owner.
 const free = '.'
 
 // owners are the letters of the GPUs of each node, by node and index.
 type owners map[string][]rune
 
-// ownersOf reads who has which GPU from the bound pods. It fails if two pods have one.
+// ownersOf returns the owner of each GPU from the bound pods. It fails if two pods have the same GPU.
 func ownersOf(pods []v1.Pod, graphs map[string]*nvtopo.Graph, letter func(*v1.Pod) rune) (owners, error) {
 	out := owners{}
 	for node, g := range graphs {

@@ -55,7 +55,7 @@ func (r *run) write(ctx context.Context, s *scene, reasons []string) error {
 	return nil
 }
 
-// membersOf are the bound pods of a gang in the order of their names.
+// membersOf returns the bound pods of a gang in the order of their names.
 func membersOf(g *gang, pods []v1.Pod) []*v1.Pod {
 	var out []*v1.Pod
 	for i := range pods {
@@ -67,7 +67,7 @@ func membersOf(g *gang, pods []v1.Pod) []*v1.Pod {
 	return out
 }
 
-// racksOf are the racks of some pods, each once.
+// racksOf returns the racks of some pods, each once.
 func racksOf(at []place) string {
 	var out []string
 	for _, p := range at {
@@ -79,7 +79,7 @@ func racksOf(at []place) string {
 	return strings.Join(out, ", ")
 }
 
-// verdict is what the scheduler wrote of the gang, in a few words.
+// verdict returns the scheduler's annotation on the gang, in a few words.
 func verdict(pods []*v1.Pod) string {
 	for _, pod := range pods {
 		if p, err := gangrequest.ParsePlacement(pod.Annotations[gangrequest.PlacementKey]); err == nil {

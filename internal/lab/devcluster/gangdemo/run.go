@@ -30,8 +30,8 @@ type run struct {
 	places map[string]place
 }
 
-// Run plays all scenes on a booted cluster of Nodes. An error means that the demo could not be
-// carried through; what was wrong is in the pictures.
+// Run runs all scenes on a booted cluster of Nodes. It returns an error if the demo could not be carried
+// through; problems are in the pictures.
 func Run(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*demo.Pictures, error) {
 	runner, err := demo.NewRunner(c, progress)
 	if err != nil {
@@ -59,7 +59,7 @@ func Run(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*demo.
 	return &r.Pictures, nil
 }
 
-// scene is what is done of one, and waited for.
+// scene converts a scene to the changes and conditions of a demo.Scene.
 func (r *run) scene(s *scene) demo.Scene {
 	out := demo.Scene{Title: s.title, Again: s.deleted, Finish: demo.Named(s.finished...)}
 	for _, g := range s.come {
@@ -86,7 +86,7 @@ func (r *run) scene(s *scene) demo.Scene {
 	return out
 }
 
-// saysWhy is met once every member of a gang says why it waits.
+// saysWhy returns the condition that every member of a gang has a reason why it waits.
 func (r *run) saysWhy(g *gang) demo.Condition {
 	return demo.Condition{What: "every member of gang " + g.name + " says why it waits", Instead: func(ctx context.Context) (string, error) {
 		for _, name := range g.names() {
@@ -102,7 +102,7 @@ func (r *run) saysWhy(g *gang) demo.Condition {
 	}}
 }
 
-// reasons are why gangs wait, and what those that were evicted were told.
+// reasons returns why gangs wait, and the messages to preempted ones.
 func (r *run) reasons(ctx context.Context, s *scene) (out []string, err error) {
 	for _, g := range s.wait {
 		longest := "" // one member tried, and says of preemption, too
@@ -136,7 +136,7 @@ func (r *run) reasons(ctx context.Context, s *scene) (out []string, err error) {
 	return out, nil
 }
 
-// reasonOf is what the scheduler wrote on a member of the gang as a whole; empty if nothing yet.
+// reasonOf returns the scheduler's message to the gang on one member, or "".
 func reasonOf(g *gang, pod *v1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && strings.Contains(c.Message, "/"+g.name+": ") {

@@ -4,7 +4,7 @@ package gangdemo
 
 import "github.com/nvtopo/nvtopo/pkg/placement/gangrequest"
 
-// urgentClass is the priority class of the gang for which another one goes.
+// urgentClass is the priority class of the gang that preempts another one.
 const urgentClass = "urgent"
 
 // scene is one step of the demo.
@@ -18,7 +18,8 @@ type scene struct {
 	evicted  []gang   // of which no pod is to be left
 }
 
-// scenes are the demo. Their order matters: each builds on what the ones before left.
+// scenes returns the demo's scenes. Their order matters: each builds on the state that the earlier ones
+// left.
 func scenes() []scene {
 	singles := []gang{
 		{name: "serve-0", letter: 's', pods: 1, gpus: 1},
