@@ -27,7 +27,7 @@ func Labels() map[string]string { return map[string]string{PartOfLabel: PartOf} 
 // VersionKey is the annotation with the program's version on the Leases of a node's programs, for people.
 const VersionKey = "nvtopo.dev/version"
 
-// project separates the Kubernetes version from ours in what the build sets.
+// project separates the Kubernetes version from nvtopo's in the version that the build sets.
 const project = "+nvtopo."
 
 // Version returns the release's name, for people; "unknown" in a build without one.

@@ -206,7 +206,7 @@ func (a *applier) apply(ctx context.Context, o *unstructured.Unstructured) error
 	return nil
 }
 
-// poll calls done until it says yes, and fails with its last error.
+// poll calls done until it succeeds, and returns its last error after limit.
 func poll(ctx context.Context, limit time.Duration, what string, done func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, limit, true, func(ctx context.Context) (bool, error) {

@@ -33,7 +33,7 @@ type NodeSpec struct {
 	Taints              []v1.Taint
 }
 
-// Graph is the link graph of the node.
+// Graph returns the link graph of the node.
 func (s *NodeSpec) Graph() (*nvtopo.Graph, error) {
 	m, err := machine.Lookup(s.Machine)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *NodeSpec) Graph() (*nvtopo.Graph, error) {
 	return g, nil
 }
 
-// Resource is the extended resource under which the node offers its GPUs.
+// Resource returns the extended resource under which the node offers its GPUs.
 func (s *NodeSpec) Resource() string {
 	m, err := machine.Lookup(s.Machine)
 	if err != nil || m.Resource == "" {
@@ -83,8 +83,8 @@ func (c *Cluster) AddNodes(ctx context.Context, specs []NodeSpec) error {
 	return nil
 }
 
-// RemoveNodes ends the exporters of nodes and deletes the nodes; what is published of
-// them goes with them. Pods that are still bound to them would stay for ever.
+// RemoveNodes ends the exporters of nodes and deletes the nodes together with their published objects.
+// Pods that are still bound to them would stay forever.
 func (c *Cluster) RemoveNodes(ctx context.Context, names ...string) error {
 	client, err := kubernetes.NewForConfig(c.RESTConfig())
 	if err != nil {
@@ -99,8 +99,8 @@ func (c *Cluster) RemoveNodes(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// NodeObject is the Node that AddNode makes of a spec whose graph is g, for
-// callers that make thousands.
+// NodeObject returns the Node that AddNode creates from a spec whose graph is g, for callers that create
+// thousands.
 func NodeObject(spec *NodeSpec, g *nvtopo.Graph) *v1.Node {
 	cpus, memory := 0, int64(0)
 	for i := range g.NUMANodes {
@@ -140,8 +140,8 @@ func NodeObject(spec *NodeSpec, g *nvtopo.Graph) *v1.Node {
 	}
 }
 
-// address makes up an address for a node in 198.18.0.0/15, the range that
-// RFC 2544 sets aside for tests, so that it never leads anywhere.
+// address returns an invented address for a node in 198.18.0.0/15, the range that RFC 2544 sets aside for
+// tests, so that it never leads anywhere.
 func address(node string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(node)) // a hash never fails to write

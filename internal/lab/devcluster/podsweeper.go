@@ -19,10 +19,9 @@ import (
 // podSweep is how often the sweeper looks; kube-controller-manager looks every 20 s.
 const podSweep = 5 * time.Second
 
-// podSweeper has deleted pods fail that no node ever had. No kubelet does, and a Job with
-// podReplacementPolicy Failed keeps its finalizer on them until then: their namespace could not
-// end. It is one of the rules of kube-controller-manager's collector of pods, which would link
-// kubelet.
+// podSweeper sets deleted pods that never had a node to failed. No kubelet does, and a Job with
+// podReplacementPolicy Failed keeps its finalizer on them until then: their namespace could not end. It
+// is one of the rules of kube-controller-manager's collector of pods, which would link kubelet.
 type podSweeper struct {
 	client kubernetes.Interface
 	pods   corelisters.PodLister

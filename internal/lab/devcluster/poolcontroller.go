@@ -21,12 +21,12 @@ import (
 // poolControllerStart bounds the wait for the pool controller to serve.
 const poolControllerStart = 3 * time.Minute
 
-// PoolControllerOptions say how to run the pool controller.
+// PoolControllerOptions configures the pool controller.
 type PoolControllerOptions struct {
 	Binary         string    // the program, for example bin/nvtopo-pool-controller
 	ServiceAccount string    // "namespace/name"; empty means the administrator
 	Args           []string  // further flags
-	Server         string    // URL of what it takes for the API server, for example a proxy; empty means the API server
+	Server         string    // URL that it uses as the API server, for example a proxy; empty means the API server
 	Log            io.Writer // receives its output; nil means the cluster's
 }
 
@@ -110,7 +110,7 @@ func (p *PoolController) Restart(ctx context.Context) error {
 	})
 }
 
-// MetricsURL is where its metrics are.
+// MetricsURL returns the URL of its metrics.
 func (p *PoolController) MetricsURL() string { return p.url + "/metrics" }
 
 // Alive reports whether the process runs.
@@ -120,7 +120,7 @@ func (p *PoolController) Alive() bool {
 	return p.proc != nil && p.proc.alive()
 }
 
-// PID is the number of the process that was started last, 0 when none was.
+// PID returns the process ID of the last start, 0 before the first.
 func (p *PoolController) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

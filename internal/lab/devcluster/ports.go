@@ -9,16 +9,16 @@ import (
 	"strconv"
 )
 
-// Free ports are those between firstPort and lastPort. Linux gives programs that do not name
-// one a port from 32768 on (ip_local_port_range), and Kubernetes gives Services those from
-// 30000 on: a port of ours stays free until who is to have it listens.
+// Free ports are those between firstPort and lastPort. Linux gives programs that do not name one a port
+// from 32768 on (ip_local_port_range), and Kubernetes gives Services those from 30000 on: such a port
+// stays free until its intended program listens.
 const (
 	firstPort = 20000
 	lastPort  = 29999
 )
 
-// FreePort returns a loopback port that was free a moment ago, and that only another call
-// gives away.
+// FreePort returns a loopback port that was free a moment ago, and that only another call of FreePort may
+// return.
 func FreePort() (int, error) {
 	var last error
 	for range 100 {

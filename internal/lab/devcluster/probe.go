@@ -16,12 +16,11 @@ import (
 // probePrefix begins the name of the policy, its binding, and the ConfigMap that it refuses.
 const probePrefix = "devcluster-policy-probe-"
 
-// waitPolicies waits until the API server enforces every admission policy made
-// before the call. It has no status that says so (a controller elsewhere only
-// type-checks), so one more policy is made last and probed: the server
-// rebuilds its whole set of policies from two caches, each of which sees
-// objects in the order they were made, so that once the last policy and the
-// last binding are enforced, all are.
+// waitPolicies waits until the API server enforces every admission policy created before the call. The
+// server has no status for that (a controller elsewhere only type-checks), so one more policy is created
+// last and probed: the server rebuilds its whole set of policies from two caches, each of which sees
+// objects in the order of creation, so that once the last policy and the last binding are enforced, all
+// are.
 func (a *applier) waitPolicies(ctx context.Context) error {
 	const group = "admissionregistration.k8s.io/v1"
 	// A new name each time: the server may still enforce the policy of the call before, which is deleted.

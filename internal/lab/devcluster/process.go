@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// killDelay is how long a child may take to end by itself. What is killed before has not tidied
-// up, such as given back its Lease, so a busy machine has its time.
+// killDelay is how long a child may take to end by itself. A killed child has not tidied up, for example
+// released its Lease, so it is long enough for a busy machine.
 const killDelay = time.Minute
 
 // lastWords is how long the output of a child that has ended is read, which its own children may
 // keep open.
 const lastWords = 10 * time.Second
 
-// process is a child in a process group of its own, which dies with us.
+// process is a child in its own process group, which dies with this process.
 type process struct {
 	name string
 	pid  int
@@ -30,13 +30,12 @@ type process struct {
 	err  error         // how it ended; read after done
 }
 
-// startProcess starts a child. It gets the cluster's folder as its home, so
-// that it writes nowhere else, and a group of its own, so that a Ctrl-C in the
-// terminal reaches only us and children end in our order.
+// startProcess starts a child. Its home is the cluster's folder, so that it writes nowhere else, and it
+// has its own process group, so that a Ctrl-C in the terminal reaches only this process and children end
+// in its order.
 //
-// The kernel sends the parent-death signal when the *thread* that made the
-// child ends (prctl(2), PR_SET_PDEATHSIG), so one goroutine holds on to its
-// thread from fork to reap.
+// The kernel sends the parent-death signal when the *thread* that created the child ends (prctl(2),
+// PR_SET_PDEATHSIG), so one goroutine keeps its thread from fork to reap.
 func startProcess(name, binary string, args []string, dir string, log io.Writer) (*process, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = dir
@@ -75,8 +74,8 @@ func (p *process) alive() bool {
 	}
 }
 
-// signal sends sig to the child's group, if it still runs. A reaped child's
-// number may already belong to somebody else.
+// signal sends sig to the child's group, if it still runs. A reaped child's process ID may already belong
+// to another process.
 func (p *process) signal(sig syscall.Signal) error {
 	if !p.alive() {
 		return nil
@@ -94,7 +93,7 @@ func (p *process) kill() error {
 	return err
 }
 
-// stop asks the child to end, and kills it when it has not done so in time.
+// stop ends the child with a signal, and kills it if it does not end in time.
 func (p *process) stop(ctx context.Context) error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return err

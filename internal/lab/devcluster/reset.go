@@ -17,23 +17,22 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// registry is below which kube-apiserver keeps all objects in etcd.
+// registry is the prefix of all keys of kube-apiserver in etcd.
 const registry = "/registry/"
 
-// renewed are the keys that the API server itself writes again and again: what they held earlier
-// says nothing.
+// renewed are the keys that the API server itself rewrites regularly: differences in them are irrelevant.
 var renewed = []string{registry + "leases/kube-system/apiserver-", registry + "masterleases/", registry + "peerserverleases/"}
 
-// resetTime bounds the wait until a cluster is as it was.
+// resetTime limits the wait until a cluster is restored.
 const resetTime = 3 * time.Minute
 
-// State is how a cluster is at a moment.
+// State is the content of a cluster at one moment.
 type State struct {
-	keys   map[string]string // what etcd holds
+	keys   map[string]string // content of etcd
 	groups map[string]bool   // API groups with their versions that are served
 }
 
-// State returns how the cluster is now, for [Cluster.Reset].
+// State returns the present state of the cluster, for [Cluster.Reset].
 func (c *Cluster) State(ctx context.Context) (*State, error) {
 	kube, err := kubernetes.NewForConfig(c.RESTConfig())
 	if err != nil {
@@ -47,8 +46,8 @@ func (c *Cluster) State(ctx context.Context) (*State, error) {
 	return &State{keys, groups}, err
 }
 
-// Differences are the objects and groups of the API that one state has and the other has not, and
-// the objects whose values differ, sorted. What the API server itself renews does not count.
+// Differences returns the objects and groups of the API that only one state has, and the objects whose
+// values differ, sorted. Keys that the API server itself renews are ignored.
 func (s *State) Differences(other *State) []string {
 	var diff []string
 	for key, value := range s.keys {
@@ -72,7 +71,7 @@ func (s *State) Differences(other *State) []string {
 	return diff
 }
 
-// keys are those of all objects in etcd, with their values.
+// keys returns the keys of all objects in etcd, with their values.
 func (c *Cluster) keys(ctx context.Context) (map[string]string, error) {
 	etcd := v3client.New(c.etcd.Server)
 	defer etcd.Close() //nolint:errcheck // it is in this process
@@ -99,8 +98,8 @@ func (c *Cluster) Reset(ctx context.Context, to *State) error {
 	if err := c.endPrograms(ctx); err != nil {
 		return err
 	}
-	// What the programs wrote last, and what the API server's own controllers make of the rest, may
-	// come after the first look.
+	// The last writes of the programs, and the reactions of the API server's own controllers, may come after
+	// the first look.
 	if err := poll(ctx, resetTime, "the cluster is as it was", func(ctx context.Context) error {
 		changed, err := c.bringBack(ctx, to.keys)
 		if err == nil && changed > 0 {
@@ -127,7 +126,7 @@ func (c *Cluster) Reset(ctx context.Context, to *State) error {
 	return a.waitPolicies(ctx)
 }
 
-// endPrograms ends what runs outside the control plane.
+// endPrograms ends the programs outside the control plane.
 func (c *Cluster) endPrograms(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,8 +147,8 @@ func (c *Cluster) endPrograms(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// bringBack deletes the keys that an earlier state has not, and writes back the values that differ
-// from it. It returns how many there were.
+// bringBack deletes the keys that an earlier state does not have, and restores the values that differ
+// from it. It returns their number.
 func (c *Cluster) bringBack(ctx context.Context, to map[string]string) (changed int, err error) {
 	now, err := c.keys(ctx)
 	if err != nil {
@@ -193,7 +192,7 @@ func isRenewed(key string) bool {
 	return false
 }
 
-// served are the API groups with their versions that the API server serves.
+// served returns the API groups, with their versions, that the API server serves.
 func served(kube kubernetes.Interface) (map[string]bool, error) {
 	list, err := kube.Discovery().ServerGroups()
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // goroutines; on a machine with too much to do it took more than 38 s.
 const crashTimeout = 3 * time.Minute
 
-// CrashAPIServer ends the API server and cuts all its connections. Clients find
-// nobody at its address until StartAPIServer; etcd goes on.
+// CrashAPIServer ends the API server and cuts all its connections. Its address refuses clients until
+// StartAPIServer; etcd keeps running.
 func (c *Cluster) CrashAPIServer(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

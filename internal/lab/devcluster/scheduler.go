@@ -30,7 +30,7 @@ import (
 // schedulerStart bounds the wait for a scheduler to lead and serve.
 const schedulerStart = 3 * time.Minute
 
-// SchedulerOptions say how to run a scheduler.
+// SchedulerOptions configures a scheduler.
 type SchedulerOptions struct {
 	// Binary is the program, for example bin/nvtopo-scheduler.
 	Binary string
@@ -39,7 +39,7 @@ type SchedulerOptions struct {
 	// debugAddress, a free port takes the place of that port: each pod has a loopback of its
 	// own, and here all schedulers share one.
 	Config []byte
-	// ServiceAccount ("namespace/name") is who the scheduler is; empty means the administrator.
+	// ServiceAccount ("namespace/name") is the scheduler's account; empty means the administrator.
 	ServiceAccount string
 	// Server is the address at which it finds the API server, for example that of
 	// a proxy which injects faults; empty means the API server's own.
@@ -61,7 +61,7 @@ type Scheduler struct {
 	proc *process // guarded by mu
 }
 
-// Schedulers are those that were started, in that order.
+// Schedulers returns the started schedulers, in the order of their start.
 func (c *Cluster) Schedulers() []*Scheduler {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,8 +150,8 @@ func (s *Scheduler) writeFiles(cfg *rest.Config) error {
 // shippedDebugAddress is the argument debugAddress of the shipped configurations.
 const shippedDebugAddress = "127.0.0.1:10270"
 
-// onThisHost sets what a flag cannot set when there is a configuration: the kubeconfig, and a free
-// port in place of the shipped debugAddress's.
+// onThisHost sets the parts of a configuration that flags cannot set: the kubeconfig, and a free port in
+// place of the shipped debugAddress's.
 func onThisHost(config []byte, kubeconfig string) ([]byte, error) {
 	var fields map[string]any
 	if err := yaml.Unmarshal(config, &fields); err != nil {
@@ -176,7 +176,8 @@ func onThisHost(config []byte, kubeconfig string) ([]byte, error) {
 	return out, nil
 }
 
-// pluginArgs are the arguments of all plugins of a scheduler's configuration, to change them in place.
+// pluginArgs returns the arguments of all plugins of a scheduler's configuration, to change them in
+// place.
 func pluginArgs(config map[string]any) (all []map[string]any) {
 	profiles, _ := config["profiles"].([]any)
 	for _, p := range profiles {
@@ -251,8 +252,8 @@ func (s *Scheduler) Alive() bool {
 	return s.proc != nil && s.proc.alive()
 }
 
-// ExitCode is the exit status with which the process ended by itself, and -1
-// while it runs or where a signal ended it.
+// ExitCode returns the exit status with which the process ended by itself, and -1 while it runs or if a
+// signal ended it.
 func (s *Scheduler) ExitCode() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,10 +269,10 @@ func (s *Scheduler) ExitCode() int {
 	return -1
 }
 
-// Port is the loopback port of its HTTPS server.
+// Port returns the loopback port of its HTTPS server.
 func (s *Scheduler) Port() int { return s.port }
 
-// PID is the number of the process that was started last, 0 when none was.
+// PID returns the process ID of the last start, 0 before the first.
 func (s *Scheduler) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

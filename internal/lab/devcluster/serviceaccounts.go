@@ -14,8 +14,8 @@ import (
 	"k8s.io/kubernetes/pkg/controller/serviceaccount"
 )
 
-// startServiceAccounts starts the controllers that make what a pod's token and its copy of the
-// cluster's CA are mounted from.
+// startServiceAccounts starts the controllers that create the sources of a pod's mounted token and copy
+// of the cluster's CA.
 func startServiceAccounts(ctx context.Context, base *rest.Config) (*controllers, error) {
 	cfg := rest.CopyConfig(base)
 	cfg.UserAgent = "kube-controller-manager"

@@ -16,10 +16,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// unhealthyReason is why a GPU must not be used that was told to fail.
+// unhealthyReason is the reason of a GPU that is unhealthy by a fault.
 const unhealthyReason = "failed by nvtopo-devcluster"
 
-// simulated is what the programs of one simulated node find there.
+// simulated holds the hardware and settings that the programs of one simulated node see.
 type simulated struct {
 	spec NodeSpec
 	opts ExporterOptions
@@ -38,7 +38,7 @@ func newSimulated(spec *NodeSpec, opts ExporterOptions) (*simulated, error) {
 	return &simulated{spec: *spec, opts: opts, graph: graph, changed: make(chan exporter.Event, 1)}, nil
 }
 
-// Graph is the link graph as the driver would have it now.
+// Graph returns the link graph as the driver would report it now.
 func (s *simulated) Graph(context.Context) (*nvtopo.Graph, []exporter.Problem, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *simulated) Graph(context.Context) (*nvtopo.Graph, []exporter.Problem, e
 // Events has the exporter read again when a GPU fails or heals.
 func (s *simulated) Events(context.Context) <-chan exporter.Event { return s.changed }
 
-// set takes over faults, and returns the number of healthy GPUs.
+// set adopts faults, and returns the number of healthy GPUs.
 func (s *simulated) set(f *Faults) (healthy int, err error) {
 	graph, err := s.spec.Graph()
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *simulated) set(f *Faults) (healthy int, err error) {
 	return graph.Len() - len(f.GPUs), nil
 }
 
-// errAgentOff is the answer to the renewal of a dead agent's Lease.
+// errAgentOff is the error of renewing a dead agent's Lease.
 var errAgentOff = errors.New("the node agent has ended (nvtopo-devcluster fail agent)")
 
 // withoutAgent lets all requests of the node's programs through but those of an agent that has ended. The

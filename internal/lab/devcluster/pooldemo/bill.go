@@ -14,7 +14,8 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
-// invoiced is met once every session that has ended is on an invoice, by the records of who held what.
+// invoiced returns the condition that every ended session is on an invoice, according to the usage
+// records.
 func (r *run) invoiced() demo.Condition {
 	return demo.Condition{What: "every session that has ended is on an invoice", Instead: func(ctx context.Context) (string, error) {
 		var records poolv1alpha1.UsageRecordList
@@ -26,7 +27,7 @@ func (r *run) invoiced() demo.Condition {
 	}}
 }
 
-// invoices shows what each tenant owes.
+// invoices shows each tenant's debt.
 func (r *run) invoices(title string) func(context.Context, time.Time) error {
 	return func(ctx context.Context, _ time.Time) error {
 		var invoices poolv1alpha1.InvoiceList
@@ -54,8 +55,8 @@ func (r *run) invoices(title string) func(context.Context, time.Time) error {
 	}
 }
 
-// compare says what is on the invoices that the records do not say; empty if nothing. Costs are
-// added anew, and a session's cost is its GPU seconds in cents.
+// compare returns the differences between invoices and records, or "". Costs are recomputed, and a
+// session's cost is its GPU seconds in cents.
 func compare(records []poolv1alpha1.UsageRecord, invoices []poolv1alpha1.Invoice) string {
 	sessions, costs := map[string]int32{}, map[string]*big.Rat{}
 	for i := range records {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pooldemo shows three tenants that share a pool of 64 GPUs: one that has it alone, all
-// three with more work than there is room for, a job that grows into what is idle and shrinks
-// when another takes back its guarantee, and the invoices. A picture in text says who holds what.
+// Package pooldemo shows three tenants that share a pool of 64 GPUs: one that has it alone, all three
+// with more work than the pool has room for, a job that grows into idle GPUs and shrinks when another
+// tenant takes back its guarantee, and the invoices. A picture in text shows the owners of GPUs.
 //
-// Its one invariant: what a scene promises is read from the bound pods and from the objects that
-// are kept, and no tenant was beyond its limit at any change of a pod.
+// Invariant: the promises of a scene are checked on the bound pods and the kept objects, and no tenant
+// was beyond its limit at any change of a pod.
 package pooldemo

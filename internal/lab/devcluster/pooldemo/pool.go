@@ -27,13 +27,13 @@ const (
 	unitPrice = "36"
 )
 
-// tenant is one of three, by the letter that it has in pictures.
+// tenant is one of the three tenants, with its letter in pictures.
 type tenant struct {
 	name                      string
 	letter                    rune
 	guaranteed, weight, limit int64
-	// share is what it gets when all have more work than there is room for: what is guaranteed,
-	// and by weight a part of what is not guaranteed to anybody.
+	// share is its number of GPUs when all have more work than room: its guarantee, and by weight a part of
+	// the GPUs that are not guaranteed.
 	share int64
 }
 
@@ -54,7 +54,7 @@ func tenants() []tenant {
 	return all
 }
 
-// Nodes are the pool's.
+// Nodes returns the pool's nodes.
 func Nodes() []devcluster.NodeSpec {
 	var out []devcluster.NodeSpec
 	for i := range nodes {
@@ -65,12 +65,12 @@ func Nodes() []devcluster.NodeSpec {
 	return out
 }
 
-// GateImage is the image of the gates of RemoteGPUSessions. The nodes are simulated, so that nobody
-// pulls it, and nothing serves at a session's endpoint.
+// GateImage is the image of the gates of RemoteGPUSessions. The nodes are simulated, so it is never
+// pulled, and no server runs at a session's endpoint.
 const GateImage = "nvtopo-pool-controller:dev"
 
-// Start installs what pools need on a cluster with Kueue, and starts the pool controller under
-// its own account, with remote sessions.
+// Start installs the objects that pools need on a cluster with Kueue, and starts the pool controller
+// under its own account, with remote sessions.
 func Start(ctx context.Context, c *devcluster.Cluster, controller string) error {
 	if err := c.ApplyManifests(ctx, manifests.Pools); err != nil {
 		return fmt.Errorf("install the manifests of pools: %w", err)
@@ -81,7 +81,7 @@ func Start(ctx context.Context, c *devcluster.Cluster, controller string) error 
 	return err
 }
 
-// objects are the pool, what it costs, and the tenants with what they have paid.
+// objects returns the pool, its prices, and the tenants with their payments.
 func objects() []client.Object {
 	var quotas []any
 	var out []client.Object
@@ -104,7 +104,7 @@ func objects() []client.Object {
 	)
 }
 
-// object is one of some kind.
+// object returns an object of some kind.
 func object(apiVersion, kind, namespace, name string, labels, spec map[string]any) client.Object {
 	metadata := map[string]any{"name": name}
 	if namespace != "" {

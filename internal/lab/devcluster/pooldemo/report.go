@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// show writes a picture: who holds how many GPUs, and a letter for each GPU of each node.
+// show writes a picture: the number of GPUs of each tenant, and a letter for each GPU of each node.
 func show(b *strings.Builder, title string, pods []held, by map[string]int64, waiting map[string]int) {
 	fmt.Fprintf(b, "%s\n", title)
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
@@ -21,7 +21,7 @@ func show(b *strings.Builder, title string, pods []held, by map[string]int64, wa
 	fmt.Fprintf(b, "    %s\n\n", strings.Join(draw(pods), " "))
 }
 
-// draw is a word for each node with a letter for each GPU: whose it is, or a dot.
+// draw returns a word for each node with a letter for each GPU: its tenant's, or a dot.
 func draw(pods []held) []string {
 	by := map[string][]rune{}
 	for _, t := range tenants() {

@@ -24,7 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// steady is for how long what a scene promises has to stay so.
+// steady is how long the promise of a scene has to hold.
 const steady = 3 * time.Second
 
 // run is the state of one demo.
@@ -36,9 +36,8 @@ type run struct {
 	base   []types.UID    // pods of the elastic job's base, as they were when it had grown
 }
 
-// Run plays all scenes on a booted cluster of Nodes with Kueue; controller is the path of the pool
-// controller. An error means that the demo could not be carried through; what was wrong is in the
-// pictures.
+// Run runs all scenes on a booted cluster of Nodes with Kueue; controller is the path of the pool
+// controller. It returns an error if the demo could not be carried through; problems are in the pictures.
 func Run(ctx context.Context, c *devcluster.Cluster, controller string, progress io.Writer) (*demo.Pictures, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -72,12 +71,12 @@ func Run(ctx context.Context, c *devcluster.Cluster, controller string, progress
 	return &r.Pictures, nil
 }
 
-// ready is met once the pool is.
+// ready returns the condition that the pool is ready.
 func (r *run) ready() demo.Condition {
 	return demo.Condition{What: "the pool is ready", Must: true, Instead: func(ctx context.Context) (string, error) {
 		var p poolv1alpha1.ComputePool
 		if err := r.Get(ctx, client.ObjectKey{Name: pool}, &p); err != nil {
-			return "", err // the runner names what it waits for
+			return "", err // the runner names the condition
 		}
 		if p.Status.Phase != poolv1alpha1.PoolReady {
 			return fmt.Sprintf("it is %q", p.Status.Phase), nil
@@ -86,7 +85,7 @@ func (r *run) ready() demo.Condition {
 	}}
 }
 
-// hold is met once tenants hold so many GPUs, and nothing else for a while.
+// hold returns the condition that tenants hold exactly so many GPUs, for a while.
 func (r *run) hold(want map[string]int64) demo.Condition {
 	begun, since := false, time.Time{}
 	return demo.Condition{What: fmt.Sprintf("tenants hold %v", want), Instead: func(context.Context) (string, error) {
@@ -107,12 +106,12 @@ func (r *run) hold(want map[string]int64) demo.Condition {
 	}}
 }
 
-// replicas is met once the elastic job says that it has so many.
+// replicas returns the condition that the elastic job reports so many replicas.
 func (r *run) replicas(want int32) demo.Condition {
 	return demo.Condition{What: fmt.Sprintf("%s says that it has %d replicas", elastic, want), Instead: func(ctx context.Context) (string, error) {
 		var job poolv1alpha1.ElasticJob
 		if err := r.Get(ctx, client.ObjectKey{Namespace: "team-a", Name: elastic}, &job); err != nil {
-			return "", err // the runner names what it waits for
+			return "", err // the runner names the condition
 		}
 		if job.Status.Replicas != want {
 			return fmt.Sprintf("it says %d", job.Status.Replicas), nil
@@ -121,7 +120,7 @@ func (r *run) replicas(want int32) demo.Condition {
 	}}
 }
 
-// picture shows who holds what, under the title of the scene.
+// picture shows the owners of GPUs, under the title of the scene.
 func (r *run) picture(title string) func(context.Context, time.Time) error {
 	return func(ctx context.Context, _ time.Time) error {
 		pods, by := r.watch.now()
@@ -141,8 +140,8 @@ func (r *run) picture(title string) func(context.Context, time.Time) error {
 	}
 }
 
-// keepsBase shows a picture, and looks whether the elastic job's base has the pods that it had before; the
-// first time it notes them.
+// keepsBase shows a picture, and checks whether the elastic job's base still has the same pods; the first
+// time it records them.
 func (r *run) keepsBase(title string) func(context.Context, time.Time) error {
 	return func(ctx context.Context, began time.Time) error {
 		var list v1.PodList

@@ -23,7 +23,8 @@ const (
 	elastic = "llm"
 )
 
-// scenes are the demo. Their order matters: each builds on what the ones before left.
+// scenes returns the demo's scenes. Their order matters: each builds on the state that the earlier ones
+// left.
 func (r *run) scenes() []demo.Scene {
 	all := tenants()
 	shares, everybody := map[string]int64{}, []string{}
@@ -67,7 +68,7 @@ func (r *run) scenes() []demo.Scene {
 	}
 }
 
-// backlog is n jobs of one GPU.
+// backlog returns n jobs of one GPU.
 func backlog(t tenant, n int) (out []client.Object) {
 	for i := range n {
 		out = append(out, job(t.name, fmt.Sprintf("job-%d", i), 1))
@@ -75,7 +76,7 @@ func backlog(t tenant, n int) (out []client.Object) {
 	return out
 }
 
-// job is one of one pod, which runs until it is told to end.
+// job returns a job of one pod, which runs until it is told to end.
 func job(namespace, name string, gpus int64) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{kueue.LabelQueue: names.LocalQueue(pool, "")}},
@@ -88,7 +89,7 @@ func job(namespace, name string, gpus int64) *batchv1.Job {
 	}
 }
 
-// elasticJob has two to six replicas of eight GPUs.
+// elasticJob returns a job of two to six replicas of eight GPUs.
 func elasticJob() client.Object {
 	return object(group, "ElasticJob", "team-a", elastic, nil, map[string]any{
 		"pool":    pool,

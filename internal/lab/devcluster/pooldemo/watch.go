@@ -16,22 +16,22 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watch hears of every change of a pod and checks the limits then.
+// watch checks the tenants' limits at every change of a pod.
 type watch struct {
 	mu     sync.Mutex
 	pods   map[types.UID]held // guarded by mu
-	wrong  []string           // guarded by mu; who was beyond a limit, the first few
+	wrong  []string           // guarded by mu; the first few violations of a limit
 	checks int                // guarded by mu
 	ended  map[string]int     // guarded by mu; by tenant, pods that were to go while they ran
 }
 
-// held is what a bound pod has that neither ended nor is about to go.
+// held holds the GPUs of a bound pod that neither ended nor is about to be deleted.
 type held struct {
 	tenant, node string
 	gpus         int64
 }
 
-// startWatch returns once all pods that there are have been seen. It ends with ctx.
+// startWatch returns once all existing pods have been seen. It ends with ctx.
 func startWatch(ctx context.Context, client kubernetes.Interface) (*watch, error) {
 	w := &watch{pods: map[types.UID]held{}, ended: map[string]int{}}
 	factory := informers.NewSharedInformerFactory(client, 0)
@@ -73,7 +73,7 @@ func (w *watch) see(o any, gone bool) {
 	w.check()
 }
 
-// check notes who is beyond a limit. The caller holds mu.
+// check records the tenants beyond their limits. The caller holds mu.
 func (w *watch) check() {
 	const first = 5
 	w.checks++
@@ -89,7 +89,7 @@ func (w *watch) check() {
 	}
 }
 
-// byTenant is how many GPUs each tenant holds. The caller holds mu.
+// byTenant returns how many GPUs each tenant holds. The caller holds mu.
 func (w *watch) byTenant() map[string]int64 {
 	out := map[string]int64{}
 	for _, h := range w.pods {
@@ -98,7 +98,7 @@ func (w *watch) byTenant() map[string]int64 {
 	return out
 }
 
-// now is who holds how many GPUs, on which node.
+// now returns the pods that hold GPUs, and the number by tenant.
 func (w *watch) now() (pods []held, by map[string]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,14 +108,14 @@ func (w *watch) now() (pods []held, by map[string]int64) {
 	return pods, w.byTenant()
 }
 
-// deleted is how many running pods of each tenant were deleted so far.
+// deleted returns how many running pods of each tenant were deleted so far.
 func (w *watch) deleted() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.ended)
 }
 
-// verdict is who was ever beyond a limit, and how often that was checked.
+// verdict returns the violations of limits so far, and the number of checks.
 func (w *watch) verdict() (wrong []string, checks int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

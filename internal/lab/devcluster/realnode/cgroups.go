@@ -64,9 +64,8 @@ func makeCgroup(name string) error {
 	return nil
 }
 
-// enableControllers lets the cgroups in root use kubelet's controllers, where
-// cgroups are of version 2 and somebody else has not done so yet; systemd has,
-// of most. They stay enabled, which costs nothing without a limit.
+// enableControllers enables kubelet's controllers for the cgroups in root, in version 2, unless they are
+// enabled already; systemd enables most of them. They stay enabled, which costs nothing without a limit.
 func enableControllers(root string) error {
 	available, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +90,7 @@ func enableControllers(root string) error {
 	return nil
 }
 
-// removeCgroups removes every cgroup whose top-level name is said to be removable.
+// removeCgroups removes every cgroup for whose top-level name removable returns true.
 func removeCgroups(ctx context.Context, removable func(name string) bool) error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -151,7 +150,7 @@ func removeFolders(path string) error {
 	return err // the caller names it
 }
 
-// abandoned reports whether a cgroup of ours belongs to an owner that is gone.
+// abandoned reports whether a cgroup with cgroupPrefix belongs to an owner that is gone.
 func abandoned(name string) bool {
 	owner, _, _ := strings.Cut(strings.TrimPrefix(name, cgroupPrefix), "-")
 	_, err := os.Stat(filepath.Join("/proc", owner))

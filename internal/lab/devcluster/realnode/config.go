@@ -26,7 +26,7 @@ const (
 // defaultMaxPods is kubelet's default limit of pods on a node.
 const defaultMaxPods = 110
 
-// Config says what a node is like.
+// Config configures a node.
 type Config struct {
 	// Name of the Node object.
 	Name string
@@ -34,21 +34,19 @@ type Config struct {
 	Bin string
 	// KubeletProgram is kubelet's file in Bin; "kubelet" when empty.
 	KubeletProgram string
-	// Dir is the folder that logs and configuration are kept in. When empty, a
-	// temporary one is made and Stop removes it. It must not be in /run,
-	// /var/lib or /var/log, which the node has its own of.
+	// Dir is the folder for logs and configuration. When empty, a temporary one is created and Stop removes
+	// it. It must not be in /run, /var/lib or /var/log, which are private on the node.
 	Dir string
-	// Kubelet are fields of the KubeletConfiguration that replace ours, for
+	// Kubelet holds fields of the KubeletConfiguration that replace the defaults of this package, for
 	// example {"cpuManagerPolicy": "static"}.
 	Kubelet map[string]any
 	// NRI switches containerd's node resource interface on; see Node.NRISocket.
 	NRI bool
-	// Binds are folders of the machine that the node sees elsewhere: the path
-	// where it sees it -> the folder.
+	// Binds maps paths on the node to folders of the machine that are mounted there.
 	Binds map[string]string
-	// Network gives the node a network namespace of its own, and pods that do not ask for the
-	// node's network one each, which reach the API server at its Service's address. Nothing
-	// outside reaches the node. Without it the node has the machine's network, and no other.
+	// Network gives the node its own network namespace, and one to each pod without host network; these
+	// reach the API server at its Service's address. No other machine reaches the node. Without it the node
+	// shares the machine's network.
 	Network bool
 	// Images are OCI layouts that the node has beside the probe: folders, as `make images` leaves
 	// them.
@@ -56,11 +54,11 @@ type Config struct {
 	// Handlers are runtimes that a RuntimeClass may name beside the default: the handler -> the
 	// path of the OCI specification that its containers begin with.
 	Handlers map[string]string
-	// Log receives what the node's first process prints; nil discards it.
+	// Log receives the output of the node's first process; nil discards it.
 	Log io.Writer
 }
 
-// Check reports what this machine lacks for a real node.
+// Check returns an error that lists the prerequisites of a real node that this machine lacks.
 func Check(bin string) error {
 	if runtime.GOOS != "linux" {
 		return errors.New("a real node needs Linux: namespaces and cgroups")

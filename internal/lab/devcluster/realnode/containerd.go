@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// containerdStart and kubeletStart bound the start of the two: a second or
-	// so each on an idle machine.
+	// containerdStart and kubeletStart limit the start of the two: a second or so each on an idle machine.
 	containerdStart = 3 * time.Minute
 	kubeletStart    = 3 * time.Minute
 	pollInterval    = 50 * time.Millisecond
@@ -132,7 +131,7 @@ func (n *Node) WaitSocket(ctx context.Context, socket string, p *Process, limit 
 	return nil
 }
 
-// explain is an error with the end of a program's log.
+// explain returns an error with the end of a program's log.
 func (n *Node) explain(p *Process, how string) error {
 	const tail = 4096                           // bytes
 	text, _ := os.ReadFile(n.logPath(p.Name())) // only to explain

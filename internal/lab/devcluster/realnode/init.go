@@ -28,7 +28,7 @@ const (
 	opSignal = "signal"
 )
 
-// command asks the first process for something; it answers with an event that has the same ID.
+// command is a request to the first process; its response is an event with the same ID.
 type command struct {
 	ID   int
 	Op   string
@@ -43,7 +43,7 @@ type command struct {
 	Signal syscall.Signal // for opSignal
 }
 
-// event is the answer to a command (ID > 0) or the end of a child.
+// event is the response to a command (ID > 0) or the end of a child.
 type event struct {
 	ID     int
 	Err    string
@@ -51,7 +51,7 @@ type event struct {
 	Exited string // how the child ended, when it did
 }
 
-// setup is what the first process is told to make before it takes commands.
+// setup holds the mounts and addresses that the first process creates before it takes commands.
 type setup struct {
 	Dir       string            // the node's own folder, a tmpfs is mounted on it
 	Binds     map[string]string // path -> the folder that is seen there
@@ -65,7 +65,7 @@ func Init() {
 		return
 	}
 	if err := runInit(os.NewFile(commandsFD, "commands"), os.NewFile(eventsFD, "events")); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "node:", err) // nobody else to tell
+		_, _ = fmt.Fprintln(os.Stderr, "node:", err) // no other process to report to
 		os.Exit(1)
 	}
 	os.Exit(0)
@@ -120,7 +120,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// supervisor is the first process's account of its children.
+// supervisor is the first process's record of its children.
 type supervisor struct {
 	sending sync.Mutex
 	events  *json.Encoder // guarded by sending
@@ -132,7 +132,7 @@ type supervisor struct {
 	pids     map[string]int // name -> pid, guarded by mu
 }
 
-// send tells the node's owner; when that is gone, so are we in a moment.
+// send sends an event to the node's owner; if that is gone, this process ends soon.
 func (s *supervisor) send(e event) {
 	s.sending.Lock()
 	defer s.sending.Unlock()

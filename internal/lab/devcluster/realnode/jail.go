@@ -26,11 +26,10 @@ type jail struct {
 	last    int                 // the newest command's ID, guarded by mu
 	waiting map[int]chan event  // command ID -> its answer, guarded by mu
 	exits   map[int]chan string // child's pid -> how it ended, guarded by mu
-	early   map[int]string      // ends of children nobody asked about yet, guarded by mu
+	early   map[int]string      // ends of children without an earlier call of exit, guarded by mu
 }
 
-// startJail starts the first process, which makes its mounts. What it prints goes
-// to log.
+// startJail starts the first process, which creates its mounts. Its output goes to log.
 func startJail(what setup, log io.Writer) (_ *jail, err error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {
@@ -144,7 +143,7 @@ func (j *jail) exchange(message func(id int) any) (event, error) {
 	}
 }
 
-// exit returns a channel that says how the child ended.
+// exit returns a channel that receives how the child ended.
 func (j *jail) exit(pid int) <-chan string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

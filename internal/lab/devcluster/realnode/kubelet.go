@@ -23,7 +23,7 @@ import (
 const (
 	// PluginDir is where device plugins register and serve.
 	PluginDir = kubeletDir + "/device-plugins"
-	// Checkpoint is the device manager's record.
+	// Checkpoint is the device manager's checkpoint file.
 	Checkpoint = PluginDir + "/kubelet_internal_checkpoint"
 	// PodResourcesSocket serves the PodResources API.
 	PodResourcesSocket = kubeletDir + "/pod-resources/kubelet.sock"
@@ -49,7 +49,8 @@ func (n *Node) kubeletConfig(port int) map[string]any {
 			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%",
 		},
 		"maxPods": defaultMaxPods, "nodeStatusUpdateFrequency": "1s", "serializeImagePulls": false,
-		// The defaults (50, 100) are for nodes of large clusters; here they would be what tests measure.
+		// The defaults (50, 100) are for nodes of large clusters; here they would dominate the tests'
+		// measurements.
 		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
 	}
 }
@@ -81,10 +82,10 @@ func (n *Node) startKubelet(ctx context.Context) error {
 	return n.WaitReady(ctx)
 }
 
-// KubeletConfig is the path of kubelet's configuration file, the same on the node and outside.
+// KubeletConfig returns the path of kubelet's configuration file, the same on the node and outside.
 func (n *Node) KubeletConfig() string { return filepath.Join(n.dir, "kubelet.yaml") }
 
-// WaitReady waits until the Node object says that the node is ready.
+// WaitReady waits until the Node object is ready.
 func (n *Node) WaitReady(ctx context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, kubeletStart, true, func(ctx context.Context) (bool, error) {

@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// kubeletDir is where kubelet keeps its state and, whatever its flags say, the
-// sockets of device plugins.
+// kubeletDir is the folder of kubelet's state and, regardless of its flags, of the sockets of device
+// plugins.
 const kubeletDir = "/var/lib/kubelet"
 
-// privateDirs are the folders in which kubelet, containerd and their shims
-// write at fixed paths. The node sees the machine's, what it writes is its own.
+// privateDirs returns the folders in which kubelet, containerd and their shims write at fixed paths. The
+// node sees the machine's files in them; its writes are private.
 func privateDirs() []string { return []string{"/run", "/var/lib", "/var/log"} }
 
 // kernelSettings are the sysctls that kubelet sets on the whole machine unless
@@ -33,14 +33,14 @@ func kernelSettings() map[string]string {
 	}
 }
 
-// prepareMounts makes the node's own view of the machine. It runs in the
-// node's namespaces, where nothing of it shows outside.
+// prepareMounts creates the node's own view of the machine. It runs in the node's namespaces, so it is
+// invisible outside.
 func prepareMounts(what setup) error {
 	dir := what.Dir
 	if err := mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	// What separates the options of an overlay.
+	// Separators of the options of an overlay.
 	if strings.ContainsAny(dir, `,:\`) {
 		return errors.New("the node's folder must not have a comma, colon or backslash in its name: " + dir)
 	}
@@ -82,7 +82,7 @@ func mount(source, target, fstype string, flags uintptr, data string) error {
 	return nil
 }
 
-// overlay lets target be read as it is and keeps what is written there under dir.
+// overlay makes target readable as it is and keeps writes to it under dir.
 func overlay(target, dir string) error {
 	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
 	for _, d := range []string{upper, work} {

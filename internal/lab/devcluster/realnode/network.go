@@ -159,11 +159,11 @@ func (n *network) serve(l net.Listener) {
 
 // forward carries a connection to the API server until either end closes it, or stop.
 func (n *network) forward(from net.Conn) {
-	defer func() { _ = from.Close() }() // whoever reads it notices
+	defer func() { _ = from.Close() }() // its reader notices
 	var d net.Dialer
 	to, err := d.DialContext(n.ctx, "tcp4", n.target)
 	if err != nil {
-		return // the API server is down, and who asks for it notices
+		return // the API server is down, and its client notices
 	}
 	defer func() { _ = to.Close() }() // likewise
 	done := make(chan error, 2)
@@ -188,7 +188,7 @@ func (n *network) forward(from net.Conn) {
 func (n *network) stop() {
 	n.cancel()
 	for _, l := range n.listeners {
-		_ = l.Close() // only that nobody is accepted any more
+		_ = l.Close() // only to accept no more connections
 	}
 	n.wg.Wait()
 }

@@ -43,9 +43,8 @@ type Node struct {
 	stopped bool // guarded by mu
 }
 
-// Start starts a node and waits until it is Ready. ctx bounds the start, not
-// the node's life: call Stop when done with it, before the cluster's Stop.
-// After an error there is nothing to stop.
+// Start starts a node and waits until it is Ready. ctx limits the start, not the node's life: call Stop
+// when done with it, before the cluster's Stop. After an error there is nothing to stop.
 func Start(ctx context.Context, cluster *devcluster.Cluster, cfg Config) (_ *Node, err error) {
 	dir, owned, err := cfg.prepare()
 	if err != nil {
@@ -99,35 +98,33 @@ func Start(ctx context.Context, cluster *devcluster.Cluster, cfg Config) (_ *Nod
 	return n, nil
 }
 
-// Name of the Node object.
+// Name returns the name of the Node object.
 func (n *Node) Name() string { return n.cfg.Name }
 
-// Kubelet is the node's kubelet.
+// Kubelet returns the node's kubelet.
 func (n *Node) Kubelet() *Process { return n.kubelet }
 
-// Kubeconfig is the path of an administrator's kubeconfig; it is the same on
-// the node and outside.
+// Kubeconfig returns the path of an administrator's kubeconfig; it is the same on the node and outside.
 func (n *Node) Kubeconfig() string { return n.kubeconfig }
 
-// Path is where a path of the node is found outside it: to read files and to
-// dial unix sockets.
+// Path returns the path outside the node of a path of the node: to read files and to dial unix sockets.
 func (n *Node) Path(path string) string {
 	return filepath.Join("/proc", strconv.Itoa(n.jail.pid), "root", path)
 }
 
-// Private is a folder of the node in which its programs may write; it is gone with the node.
+// Private returns a folder of the node in which its programs may write; it is gone with the node.
 func (n *Node) Private(name string) string { return filepath.Join(n.inside, name) }
 
-// Dir is the folder of the node's logs and configuration, the same on the node and outside.
+// Dir returns the folder of the node's logs and configuration, the same on the node and outside.
 func (n *Node) Dir() string { return n.dir }
 
-// Log is the path of the log of a program.
+// Log returns the path of the log of a program.
 func (n *Node) Log(program string) string { return n.logPath(program) }
 
 func (n *Node) logDir() string             { return filepath.Join(n.dir, "logs") }
 func (n *Node) logPath(name string) string { return filepath.Join(n.logDir(), name+".log") }
 
-// environment is that of every program on the node.
+// environment returns the environment of every program on the node.
 func (n *Node) environment() []string {
 	return []string{
 		"PATH=" + n.cfg.Bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

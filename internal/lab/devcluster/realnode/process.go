@@ -13,7 +13,7 @@ import (
 // stopDelay is how long a program may take to end by itself.
 const stopDelay = time.Minute
 
-// Program is what a Process runs. Paths are the node's.
+// Program configures a Process. Paths are the node's.
 type Program struct {
 	Name string // unique on the node; the log is <Name>.log
 	Path string
@@ -65,7 +65,7 @@ func (p *Process) Restart() error {
 	return nil
 }
 
-// Name is the program's name.
+// Name returns the program's name.
 func (p *Process) Name() string { return p.program.Name }
 
 // Done returns a channel that is closed when the process that runs now has ended.
@@ -75,7 +75,7 @@ func (p *Process) Done() <-chan struct{} {
 	return p.done
 }
 
-// Ended says how the process ended, and is empty while it runs.
+// Ended returns how the process ended, or "" while it runs.
 func (p *Process) Ended() string {
 	select {
 	case <-p.Done():
@@ -100,7 +100,7 @@ func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
 // Resume lets a paused process go on.
 func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
 
-// Stop asks the process to end, and kills it when it has not done so in time.
+// Stop ends the process with a signal, and kills it if it does not end in time.
 func (p *Process) Stop(ctx context.Context) error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return err

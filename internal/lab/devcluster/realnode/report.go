@@ -17,12 +17,12 @@ import (
 // podLogsDir is kubelet's default.
 const podLogsDir = "/var/log/pods"
 
-// ErrNoReport says that a container has not printed its report (yet).
+// ErrNoReport means that a container has not printed its report (yet).
 var ErrNoReport = errors.New("no report yet")
 
-// Report is what the probe saw in its container.
+// Report holds the probe's observations in its container.
 type Report struct {
-	// Env is the environment; of duplicate keys the last counts, as it does for the container's libraries.
+	// Env is the environment; of duplicate keys the last is used, as the container's libraries do.
 	Env map[string]string `json:"env"`
 	// Duplicates are the keys that occur more than once.
 	Duplicates []string `json:"duplicates"`
@@ -36,8 +36,8 @@ type Report struct {
 	Restarts int `json:"-"`
 }
 
-// Report reads what a container of the pod printed when it first ran, or ErrNoReport. kubelet
-// removes it with the pod.
+// Report returns the report that a container of the pod printed when it first ran, or ErrNoReport.
+// kubelet removes it with the pod.
 func (n *Node) Report(pod *v1.Pod, container string) (*Report, error) {
 	r, err := readReport(n.Path(filepath.Join(podLogs(pod), container)))
 	if err != nil && !errors.Is(err, ErrNoReport) {
@@ -62,7 +62,7 @@ func (n *Node) Output(pod *v1.Pod, container string) (string, error) {
 	return out.String(), nil
 }
 
-// podLogs is the folder of a pod's logs on the node.
+// podLogs returns the folder of a pod's logs on the node.
 func podLogs(pod *v1.Pod) string {
 	return filepath.Join(podLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )
 
-// Chart is how Helm installs nvtopo.
+// Chart configures how Helm installs nvtopo.
 type Chart struct {
-	// Folder is where the chart is.
+	// Folder is the path of the chart.
 	Folder string
 	// Images is the folder of images as `make images` leaves it, with the tag dev.
 	Images string
@@ -49,7 +49,7 @@ const (
 	helmTimeout = "5m"
 )
 
-// chartSteps are those of a Lab whose scheduler, exporter and agent are pods of the chart.
+// chartSteps returns the steps of a Lab whose scheduler, exporter and agent are pods of the chart.
 func (l *Lab) chartSteps() []step {
 	return []step{
 		{what: "starting etcd, kube-apiserver and controllers", do: l.startEmptyCluster},
@@ -67,8 +67,8 @@ func (l *Lab) startEmptyCluster(ctx context.Context) error {
 	return l.newCluster(ctx, devcluster.Config{Log: l.cfg.Log, Controllers: true, ServiceAccounts: true})
 }
 
-// kubeletAsInACluster are fields of kubelet's configuration by which it asks the API server who may
-// read what, and is found at the node's address.
+// kubeletAsInACluster returns the fields of kubelet's configuration that make it authorize requests at
+// the API server, and reachable at the node's address.
 func kubeletAsInACluster() map[string]any {
 	return map[string]any{
 		"address":        "0.0.0.0", // of the node's own network
@@ -77,7 +77,7 @@ func kubeletAsInACluster() map[string]any {
 	}
 }
 
-// prepareForGPUs does what NVIDIA's GPU operator does of a cluster.
+// prepareForGPUs creates the objects of NVIDIA's GPU operator in a cluster.
 func (l *Lab) prepareForGPUs(ctx context.Context) error {
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: runtimeClass}, Handler: runtimeClass}
 	if _, err := l.Client.NodeV1().RuntimeClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
@@ -90,14 +90,14 @@ func (l *Lab) prepareForGPUs(ctx context.Context) error {
 	return nil
 }
 
-// startKubeScheduler starts what binds the pods that name no scheduler, ours among them: our program
-// with kube-scheduler's own configuration is one.
+// startKubeScheduler starts a scheduler for the pods that name none, the project's among them: the
+// project's program with kube-scheduler's own configuration.
 func (l *Lab) startKubeScheduler(ctx context.Context) (err error) {
 	l.Scheduler, err = l.Cluster.StartScheduler(ctx, devcluster.SchedulerOptions{Binary: filepath.Join(l.cfg.Bin, "nvtopo-scheduler")})
 	return err
 }
 
-// installChart does what docs/install.md says.
+// installChart installs the chart as docs/install.md describes.
 func (l *Lab) installChart(ctx context.Context) error {
 	text, err := manifests.FS.ReadFile("core/namespace.yaml")
 	if err != nil {
@@ -125,7 +125,8 @@ func (l *Lab) installChart(ctx context.Context) error {
 	return nil
 }
 
-// explainPods says of every pod of the chart what its container does, with the end of its log.
+// explainPods returns an error with the container state of every pod of the chart, and the end of its
+// log.
 func (l *Lab) explainPods(ctx context.Context) error {
 	const tail = 2000 // bytes
 	pods, err := l.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{})
@@ -145,7 +146,7 @@ func (l *Lab) explainPods(ctx context.Context) error {
 	return errors.Join(out...)
 }
 
-// Helm runs Helm's program on the cluster, as its administrator, and returns what it printed.
+// Helm runs Helm's program on the cluster, as its administrator, and returns its output.
 func (l *Lab) Helm(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(l.cfg.Bin, helmBinary), args...)
 	cmd.Env = append(os.Environ(), "HOME="+l.Node.Dir(), "KUBECONFIG="+l.Cluster.Kubeconfig(), "HELM_NAMESPACE="+Namespace)
@@ -156,9 +157,9 @@ func (l *Lab) Helm(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// writeRuntime writes the OCI specification that containers of the class nvidia begin with, and
-// returns its path: containerd's own, and what NVIDIA's container toolkit adds, the driver's library
-// and, in place of device files, the machine as the fake library and the kernel show it.
+// writeRuntime writes the OCI specification that containers of the class nvidia begin with, and returns
+// its path: containerd's own, with the additions of NVIDIA's container toolkit, the driver's library and,
+// in place of device files, the machine as the fake library and the kernel show it.
 func (l *Lab) writeRuntime(ctx context.Context) (string, error) {
 	printed, err := exec.CommandContext(ctx, filepath.Join(l.cfg.Bin, "ctr"), "oci", "spec").Output()
 	if err != nil {

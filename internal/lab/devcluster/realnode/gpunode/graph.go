@@ -12,17 +12,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// Machine is the machine of the catalogue whose GPUs the node pretends to have:
-// eight on two NUMA nodes, with links of several kinds, so that a choice
-// matters and a wrong one shows.
+// Machine is the machine of the catalogue whose GPUs the node simulates: eight on two NUMA nodes, with
+// links of several kinds, so that a choice matters and a wrong one is visible.
 const Machine = "dgx1-v100"
 
-// Resource is what the GPUs are counted under.
+// Resource is the extended resource of the GPUs.
 const Resource = "nvidia.com/gpu"
 
-// Graph is the link graph of the node: the machine's, with CPU 0 as NUMA node 0
-// and CPU 1 as NUMA node 1, because those are the CPUs that even a small
-// machine has.
+// Graph returns the link graph of the node: the machine's, with CPU 0 as NUMA node 0 and CPU 1 as NUMA
+// node 1, because those are the CPUs that even a small machine has.
 func Graph(node string) (*nvtopo.Graph, error) {
 	m, err := machine.Lookup(Machine)
 	if err != nil {
@@ -59,5 +57,5 @@ func Graph(node string) (*nvtopo.Graph, error) {
 	return out, nil
 }
 
-// CPUs are the CPUs of a simulated NUMA node, in the kernel's list format.
+// CPUs returns the CPUs of a simulated NUMA node, in the kernel's list format.
 func CPUs(numaNode int) string { return strconv.Itoa(numaNode) }

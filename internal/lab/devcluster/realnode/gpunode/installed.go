@@ -20,7 +20,7 @@ type InstalledGPU struct {
 	Memory   string `xml:"fb_memory_usage>total"` // such as "81559 MiB"
 }
 
-// Installed asks nvidia-smi for the GPUs of this machine, in the order of their indices.
+// Installed returns the GPUs of this machine from nvidia-smi, in the order of their indices.
 func Installed(ctx context.Context) ([]InstalledGPU, error) {
 	text, err := exec.CommandContext(ctx, "nvidia-smi", "-q", "-x").Output()
 	if err != nil {

@@ -36,8 +36,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )
 
-// The service accounts of the manifests: everybody may do here what it may do
-// in a real cluster, and no more.
+// Service accounts of the manifests, with the same rights as in a real cluster.
 const (
 	Namespace        = release.Namespace
 	schedulerAccount = "nvtopo-scheduler"
@@ -126,7 +125,7 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	return l, nil
 }
 
-// findGPUs says which GPUs the node has: the simulated machine's, or the driver's.
+// findGPUs sets the node's GPUs: the simulated machine's, or the driver's.
 func (l *Lab) findGPUs(ctx context.Context) (err error) {
 	if l.cfg.Library != "" {
 		l.installed, err = Installed(ctx)
@@ -160,7 +159,7 @@ func (l *Lab) steps() []step {
 			publish.what = "starting the exporter on the machine's driver"
 		}
 		plugin = step{what: "starting NVIDIA's device plugin", do: l.startNVIDIAPlugin}
-		register = []step{agent, plugin} // it ends if the agent's folder is not there
+		register = []step{agent, plugin} // it ends if the agent's folder does not exist
 	}
 	return slices.Concat([]step{
 		{what: "starting etcd and kube-apiserver, installing the manifests", do: l.startCluster},
@@ -301,8 +300,8 @@ func (l *Lab) WaitGPUs(ctx context.Context) error {
 	return nil
 }
 
-// WaitDevices waits until kubelet itself has every GPU as a healthy device. The Node
-// shows that later, and for a while what was before a restart of the agent or plugin.
+// WaitDevices waits until kubelet itself has every GPU as a healthy device. The Node shows that later,
+// and for a while its state before a restart of the agent or plugin.
 func (l *Lab) WaitDevices(ctx context.Context) error {
 	var got string
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, gpusTimeout, true, func(ctx context.Context) (bool, error) {
@@ -320,7 +319,7 @@ func (l *Lab) WaitDevices(ctx context.Context) error {
 	return nil
 }
 
-// Topology reads what the exporter and the agent have published of the node.
+// Topology returns the node's object as published by the exporter and the agent.
 func (l *Lab) Topology(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
 	u, err := l.Dynamic.Resource(v1alpha1.GroupVersionResource).Get(ctx, l.cfg.Node, metav1.GetOptions{})
 	if err != nil {

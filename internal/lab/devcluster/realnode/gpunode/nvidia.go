@@ -35,7 +35,7 @@ func driverLibrary(bin string) string {
 	return filepath.Join(bin, "fakedriver", fakedriver.LibraryName)
 }
 
-// checkNVIDIA reports what is missing beside realnode.Check.
+// checkNVIDIA returns an error for prerequisites that realnode.Check does not cover.
 func (c *Config) checkNVIDIA() error {
 	library := c.Library
 	if library == "" {
@@ -49,8 +49,8 @@ func (c *Config) checkNVIDIA() error {
 	return nil
 }
 
-// writeDriver writes the machine as its driver and kernel show it, and returns
-// what of it the node sees in place of the machine's own.
+// writeDriver writes the machine as its driver and kernel show it, and returns the binds that make the
+// node see it in place of the machine's own.
 func (l *Lab) writeDriver() (map[string]string, error) {
 	m, err := machine.Lookup(Machine)
 	if err != nil {
@@ -71,11 +71,11 @@ func (l *Lab) writeDriver() (map[string]string, error) {
 	return map[string]string{pciDevices: filepath.Join(l.Driver.Sysfs(), "bus/pci/devices")}, nil
 }
 
-// driverRoot is where the driver is installed, for those who look for its files.
+// driverRoot returns the installation folder of the driver.
 func (l *Lab) driverRoot() string { return filepath.Join(l.driverDir, "root") }
 
-// startExporter starts the exporter as the DaemonSet would, with the rights of its
-// service account, and waits until it has published what the driver says.
+// startExporter starts the exporter as the DaemonSet would, with the rights of its service account, and
+// waits until it has published the driver's data.
 func (l *Lab) startExporter(ctx context.Context) error {
 	kubeconfig := l.ExporterKubeconfig()
 	if err := l.writeKubeconfig(ctx, exporterAccount, kubeconfig); err != nil {
@@ -107,10 +107,10 @@ func (l *Lab) startExporter(ctx context.Context) error {
 	return err
 }
 
-// ExporterKubeconfig is the path of the exporter's kubeconfig.
+// ExporterKubeconfig returns the path of the exporter's kubeconfig.
 func (l *Lab) ExporterKubeconfig() string { return filepath.Join(l.Node.Dir(), "exporter.kubeconfig") }
 
-// waitPublished waits until the exporter has published what the driver says.
+// waitPublished waits until the exporter has published the driver's data.
 func (l *Lab) waitPublished(ctx context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, gpusTimeout, true, func(ctx context.Context) (bool, error) {
@@ -130,7 +130,7 @@ func (l *Lab) waitPublished(ctx context.Context) error {
 	return nil
 }
 
-// publishedGraph is the graph of the node's GPUs as the exporter has published it.
+// publishedGraph returns the graph of the node's GPUs as the exporter has published it.
 func (l *Lab) publishedGraph(ctx context.Context) (*nvtopo.Graph, error) {
 	t, err := l.Topology(ctx)
 	if err != nil {
@@ -194,7 +194,7 @@ func (l *Lab) MovePlugin(ctx context.Context) error {
 	return l.movePlugin(ctx)
 }
 
-// movePlugin is what a change of the plugin's DaemonSet does.
+// movePlugin restarts the plugin as a change of its DaemonSet does.
 func (l *Lab) movePlugin(ctx context.Context) error {
 	if err := l.Plugin.Stop(ctx); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
-// Kind says when a container runs.
+// Kind is the phase in which a container runs.
 type Kind string
 
 // The kinds of containers.
@@ -28,8 +28,8 @@ const (
 	Init    Kind = "init"    // over before the app containers, which get its GPUs
 )
 
-// Observation is one container's GPUs as four see them, each sorted; nil where
-// one says nothing of the container.
+// Observation holds one container's GPUs according to four sources, each sorted; nil where a source has
+// no data on the container.
 type Observation struct {
 	Container string
 	Kind      Kind
@@ -43,8 +43,8 @@ type Observation struct {
 	Report *realnode.Report // all that the container saw
 }
 
-// Observe reads the four of every GPU container of a pod, whose object must be
-// current. It is realnode.ErrNoReport while a container has not started.
+// Observe reads the four sources for every GPU container of a pod, whose object must be current. It
+// returns realnode.ErrNoReport while a container has not started.
 func (l *Lab) Observe(ctx context.Context, pod *v1.Pod) ([]Observation, error) {
 	out := containers(pod)
 	for i := range out {
@@ -82,9 +82,8 @@ func (l *Lab) Observe(ctx context.Context, pod *v1.Pod) ([]Observation, error) {
 	return out, nil
 }
 
-// seen are the GPUs that a container sees. NVIDIA's CDI specifications set the
-// variable to "void", so that nobody adds devices to theirs; these have the
-// driver's minor numbers.
+// seen returns the GPUs that a container sees. NVIDIA's CDI specifications set the variable to "void", so
+// that no other program adds devices to theirs; these have the driver's minor numbers.
 func (l *Lab) seen(r *realnode.Report) ([]string, error) {
 	list := r.Env["NVIDIA_VISIBLE_DEVICES"]
 	if list != "void" {
@@ -93,8 +92,8 @@ func (l *Lab) seen(r *realnode.Report) ([]string, error) {
 	return l.Owners(r.GPUs)
 }
 
-// Owners are the GPUs, sorted, of which these are the device nodes. On the fake driver the minor
-// number is the GPU's index.
+// Owners returns the GPUs, sorted, that have these device nodes. On the fake driver the minor number is
+// the GPU's index.
 func (l *Lab) Owners(nodes []string) ([]string, error) {
 	byMinor := map[int]string{}
 	if l.installed == nil {
@@ -116,12 +115,12 @@ func (l *Lab) Owners(nodes []string) ([]string, error) {
 	return sorted(out), nil
 }
 
-// kubeletAnswers bounds one question to kubelet: a kubelet that never answers is an error that
-// tests can name.
+// kubeletAnswers limits one request to kubelet: a kubelet that never responds is an error that tests can
+// name.
 const kubeletAnswers = time.Minute
 
-// podDevices asks kubelet for one pod. List, which others use, would disturb an
-// allocation that is under way (kubernetes/kubernetes#137534).
+// podDevices returns kubelet's record of one pod. List, as other clients use, would disturb an allocation
+// in progress (kubernetes/kubernetes#137534).
 func (l *Lab) podDevices(ctx context.Context, pod *v1.Pod) (kubelet.Devices, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeletAnswers)
 	defer cancel()
@@ -135,7 +134,7 @@ func (l *Lab) podDevices(ctx context.Context, pod *v1.Pod) (kubelet.Devices, err
 	return devices, nil
 }
 
-// chosen is what the annotation says, by container.
+// chosen returns the annotated GPUs by container.
 func chosen(pod *v1.Pod) (map[string][]string, error) {
 	text, ok := pod.Annotations[allocation.Key]
 	if !ok {
@@ -147,7 +146,7 @@ func chosen(pod *v1.Pod) (map[string][]string, error) {
 	}
 	out := map[string][]string{}
 	if !a.Is(pod.UID, pod.Spec.NodeName) {
-		return out, nil // nobody's choice for this pod here
+		return out, nil // no choice for this pod here
 	}
 	for _, c := range a.Containers {
 		if c.Resource == Resource {
@@ -157,7 +156,7 @@ func chosen(pod *v1.Pod) (map[string][]string, error) {
 	return out, nil
 }
 
-// containers are the pod's GPU containers in the order in which they start.
+// containers returns the pod's GPU containers in the order in which they start.
 func containers(pod *v1.Pod) []Observation {
 	var out []Observation
 	for i := range pod.Spec.InitContainers {

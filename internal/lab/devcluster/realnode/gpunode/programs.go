@@ -15,8 +15,8 @@ import (
 
 const (
 	agentBinary = "nvtopo-node-agent"
-	// RegistrySocket is where the inner plugin registers when the agent stands
-	// between it and kubelet: what its KUBELET_SOCKET says.
+	// RegistrySocket is the socket that the inner plugin registers with when the agent is between it and
+	// kubelet: the value of its KUBELET_SOCKET.
 	RegistrySocket = realnode.PluginDir + "/nvtopo/kubelet.sock"
 )
 
@@ -50,7 +50,8 @@ func (l *Lab) startAgent(ctx context.Context) error {
 	return err
 }
 
-// metricsAt are the flags by which our programs serve their metrics to whoever is on the machine.
+// metricsAt returns the flags that make the project's programs serve their metrics to every client on the
+// machine.
 func metricsAt(port int) []string {
 	return []string{"--metrics-address=127.0.0.1:" + strconv.Itoa(port), "--metrics-insecure"}
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Probe is the only program in the only image of the node. As `probe report
-// DURATION` it prints one line of JSON about what its container got and then
-// sleeps for that long; without a duration it sleeps until it is told to end,
-// and with the duration 0s it ends at once. As `probe pause` it holds a pod's sandbox.
+// Probe is the only program in the only image of the node. As `probe report DURATION` it prints one line
+// of JSON about its container's environment and devices and then sleeps for that long; without a duration
+// it sleeps until it is told to end, and with the duration 0s it ends at once. As `probe pause` it holds
+// a pod's sandbox.
 package main
 
 import (
