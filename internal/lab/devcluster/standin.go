@@ -19,14 +19,14 @@ import (
 
 const (
 	standInName = "nvtopo-simulated-agent"
-	// standInVerb is what the shipped role of node agents has and that of exporters has not. All else
-	// that a simulated agent does, writing a status and a Lease, the shipped roles of exporters allow.
+	// standInVerb is in the shipped role of node agents and not in that of exporters. The other actions of a
+	// simulated agent, writing a status and a Lease, are allowed by the shipped roles of exporters.
 	standInVerb = "report-allocations"
 )
 
-// standInRole returns what an exporter's account is given beside its shipped roles to stand in for
-// the node's agent, and the binding for one account. Nothing else of the agent's role is in it: an
-// account here may do what it may in a real cluster, but for this.
+// standInRole returns the additional role with which an exporter's account stands in for the node's
+// agent, and the binding for one account. Nothing else of the agent's role is in it: apart from this, an
+// account has the rights of a real cluster.
 func standInRole(namespace, name string) (*rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding) {
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: standInName, Labels: release.Labels()},
@@ -41,8 +41,8 @@ func standInRole(namespace, name string) (*rbacv1.ClusterRole, *rbacv1.ClusterRo
 	}
 }
 
-// standIn lets an account do for a simulated node what its agent would: say that
-// the node is enforced. It returns when the API server knows.
+// standIn lets an account report for a simulated node, in place of its agent, that the node is enforced.
+// It returns when the API server has the rights in effect.
 func (c *Cluster) standIn(ctx context.Context, namespace, name string) error {
 	kube, err := kubernetes.NewForConfig(c.RESTConfig())
 	if err != nil {

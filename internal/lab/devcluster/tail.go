@@ -11,9 +11,8 @@ import (
 // tailBytes is how much of a log is kept to be shown after a failure: some fifty lines.
 const tailBytes = 16 << 10
 
-// Tail is a writer that remembers the end of what was written, to show it when
-// something fails, and passes all of it on to File if that is set. Its methods
-// may be used concurrently.
+// Tail is a writer that keeps the end of its input, to show it after a failure, and writes all of it to
+// File if that is set. Its methods may be used concurrently.
 type Tail struct {
 	File io.Writer
 
@@ -35,7 +34,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns the end of what was written, from the start of a line.
+// String returns the end of the input, from the start of a line.
 func (t *Tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

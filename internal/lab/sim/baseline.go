@@ -10,12 +10,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/baseline"
 )
 
-// mostForPartitions is the largest machine for the picker that walks all
-// partitions: 105 for pairs of 8 GPUs, 945 of 10, 2 million of 16.
+// mostForPartitions is the largest machine for the picker that tries all partitions: 105 for pairs of 8
+// GPUs, 945 of 10, 2 million of 16.
 const mostForPartitions = 10
 
-// twoSteps is what others do: a rule chooses the node by the number of its free
-// GPUs, then a picker chooses among those.
+// twoSteps is the usual two-step policy: a rule chooses the node by the number of its free GPUs, then a
+// picker chooses among those.
 type twoSteps struct {
 	state   *state
 	choose  func(s *state, gpus int) int // -1: no node has room
@@ -23,7 +23,7 @@ type twoSteps struct {
 	mishaps *mishaps
 }
 
-// picker chooses n of the free GPUs of a machine, which has so many.
+// picker chooses n of the free GPUs of a machine, which has at least n.
 type picker func(k *kind, free nvtopo.Mask, n int) (nvtopo.Mask, bool)
 
 func (p *twoSteps) changed(int) {}
@@ -50,9 +50,8 @@ func (p *twoSteps) place(gpus int) (int, nvtopo.Mask, bool) {
 	return at, set, true
 }
 
-// aligned is what a kubelet with the policy single-numa-node lets the picker
-// choose from: the free GPUs of the lowest NUMA node that has enough of them, 0
-// when none has and the pod is refused.
+// aligned returns the GPUs from which a kubelet with the policy single-numa-node lets the picker choose:
+// the free GPUs of the lowest NUMA node that has enough of them, 0 when none has and the pod is rejected.
 func aligned(g *nvtopo.Graph, free nvtopo.Mask, gpus int) nvtopo.Mask {
 	for i := range g.NUMANodes {
 		var local nvtopo.Mask
@@ -89,7 +88,7 @@ func nodeRules() []nodeRule {
 	}
 }
 
-// least is the node with room of the least cost, which depends on the free GPUs only.
+// least returns the node with room of the least cost, which depends on the free GPUs only.
 func least(s *state, gpus int, cost func(free int64) int64) int {
 	at, lowest := -1, int64(math.MaxInt64)
 	for i := range s.nodes {
@@ -104,8 +103,8 @@ func least(s *state, gpus int, cost func(free int64) int64) int {
 
 // reserve keeps fast machines for the pods that use their links, and packs: pods of several GPUs go to
 // the fastest machines that have room, the others to the slowest, of equal ones to that with the fewest
-// free GPUs. A machine is as fast as the ring of all its GPUs. After "reserving-and-packing" of "MLaaS
-// in the Wild" (NSDI'22), which knows fast and other machines.
+// free GPUs. A machine is as fast as the ring of all its GPUs. After "reserving-and-packing" of "MLaaS in
+// the Wild" (NSDI'22), which distinguishes fast and other machines.
 func reserve(s *state, gpus int) int {
 	at := -1
 	better := func(a, b *node) bool {
@@ -146,7 +145,7 @@ func pickRules() []pickRule {
 	}
 }
 
-// random draws anew for every pod.
+// random returns a picker that draws a new random set for every pod.
 func random(seed uint64) picker {
 	rng := rand.New(rand.NewPCG(seed, streamPicks))
 	return func(_ *kind, free nvtopo.Mask, n int) (nvtopo.Mask, bool) {
@@ -172,8 +171,7 @@ func lowest(free nvtopo.Mask, n int) nvtopo.Mask {
 	return set
 }
 
-// remembering keeps the answers of a picker, which are the same for the same
-// machine, free set and size.
+// remembering caches the results of a picker, which are the same for the same machine, free set and size.
 func remembering(p baseline.Picker) picker {
 	type question struct {
 		kind *kind

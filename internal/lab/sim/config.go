@@ -19,7 +19,7 @@ import (
 // in its steady state.
 const DefaultWarmUp = 0.2
 
-// Bounds of what a configuration may hold; a trace beyond them is a mistake.
+// Limits of a configuration; a trace beyond them is a mistake.
 const (
 	maxPods    = 10_000 // of one job
 	maxSeconds = 1e10   // 300 years
@@ -40,10 +40,10 @@ type Job struct {
 	Pods      int     // of the gang
 }
 
-// work is the GPU time of the job in seconds.
+// work returns the GPU time of the job in seconds.
 func (j *Job) work() float64 { return float64(j.GPUs*j.Pods) * j.DurationS }
 
-// Config is one replay.
+// Config configures one replay.
 type Config struct {
 	Nodes  []Node
 	Jobs   []Job  // in any order
@@ -55,21 +55,21 @@ type Config struct {
 	// GangPolicy places jobs of several pods all at once; see GangPolicies. The pods beside
 	// them go where "ours" sends them, or else to the node with the fewest free GPUs.
 	GangPolicy string
-	// MixGangs has the pods of a gang placed by "ours" on GPUs of several models, as pods that say
-	// allow-mixed-models. Without it only gangs that are too large for each model of the empty
-	// cluster are. Other policies never look at models.
+	// MixGangs has the pods of a gang placed by "ours" on GPUs of several models, as pods with
+	// allow-mixed-models. Without it only gangs that are too large for each model of the empty cluster are.
+	// Other policies never consider models.
 	MixGangs bool
 	// PatienceS is how many seconds a gang of the policy "ours", from when there is room for
 	// it, waits for a domain of the level that the empty cluster has for it.
 	PatienceS float64
-	// DrainAfterS is after how many seconds without room nodes are closed to younger jobs for a
+	// DrainAfterS is the number of seconds without room after which nodes are closed to younger jobs for a
 	// gang of the policy "ours", the oldest at a time; 0: never.
 	DrainAfterS float64
 
-	// Load rescales the arrivals so that the GPU time asked for is this share of
-	// the GPU time the cluster has until the last arrival; 0 leaves them alone.
+	// Load rescales the arrivals so that the requested GPU time is this share of the GPU time that the
+	// cluster has until the last arrival; 0 leaves them alone.
 	Load float64
-	// Seed feeds the policies that draw lots.
+	// Seed seeds the policies that draw random numbers.
 	Seed uint64
 	// WarmUp is the share of the jobs, first come first, that are replayed but not
 	// measured; see DefaultWarmUp.
@@ -94,7 +94,7 @@ type Config struct {
 	// average, so that it does not depend on the policy.
 	RunsByPlacement bool
 
-	// Planning, if set, is called before the policy plans a gang, and what it returns after.
+	// Planning, if set, is called before the policy plans a gang, and its result after.
 	Planning func(pods int) (done func(placed bool))
 	// Observe, if set, is called for each pod as it starts, in order of time.
 	Observe func(Placement)
@@ -154,7 +154,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkGangTime refuses a time that no clock reaches, and one that nobody would use.
+// checkGangTime rejects a time that is infinite or absurdly long.
 func (c *Config) checkGangTime(what string, seconds float64) error {
 	switch {
 	case !(seconds >= 0 && seconds <= maxSeconds):
@@ -179,9 +179,9 @@ func (j *Job) check() error {
 	return nil
 }
 
-// arrivals returns the jobs that the cluster could ever run, in order of arrival
-// from time 0 on and rescaled to the load, with their positions in Config.Jobs. slowdown is how many
-// times as long as it says a job runs on average.
+// arrivals returns the jobs that the cluster could ever run, in order of arrival from time 0 on and
+// rescaled to the load, with their positions in Config.Jobs. slowdown is the average ratio of a job's run
+// to its duration.
 func (c *Config) arrivals(capacity func(*Job) bool, slowdown func(*Job) float64, gpus int) []arrival {
 	var out []arrival
 	var work float64

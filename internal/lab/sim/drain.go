@@ -9,14 +9,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// drain is the oldest gang that has waited for long. Its nodes are closed to younger jobs until
-// it starts.
+// drain is the oldest gang that has waited for long. Its nodes are closed to younger jobs until it
+// starts.
 type drain struct {
 	job    int // position in replay.jobs
 	closed []bool
 }
 
-// look has the site as a job sees it: without the nodes that are closed to it.
+// look sets the site's view for a job: without the nodes that are closed to it.
 func (r *replay) look(job int) {
 	if r.site == nil {
 		return
@@ -43,10 +43,10 @@ func (r *replay) starve(q *queue, now float64) error {
 	return err
 }
 
-// drainsAt is when nodes are closed for a gang that has not started.
+// drainsAt returns when nodes are closed for a gang that has not started.
 func (r *replay) drainsAt(job int) float64 { return r.jobs[job].ArrivalS + r.config.DrainAfterS }
 
-// placed opens the nodes again that were closed for a job, and has all that wait tried again.
+// placed opens the nodes again that were closed for a job, and has all waiting jobs retried.
 func (r *replay) placed(job int) {
 	if r.drain == nil || r.drain.job != job {
 		return
@@ -57,7 +57,7 @@ func (r *replay) placed(job int) {
 	}
 }
 
-// drainDeadline is when the next gang will have waited for so long; infinity if none will.
+// drainDeadline returns when the next gang will have waited for DrainAfterS; infinity if none will.
 func (r *replay) drainDeadline(now float64) float64 {
 	next := math.Inf(1)
 	if r.config.DrainAfterS == 0 {
@@ -71,8 +71,8 @@ func (r *replay) drainDeadline(now float64) float64 {
 	return next
 }
 
-// drained are the nodes to close for a gang, by number: where it goes on the empty cluster, of
-// equal places where the most is free. It is nil if the gang does not fit there.
+// drained returns the nodes to close for a gang, by number: its place on the empty cluster, of equal
+// places that with the most free GPUs. It is nil if the gang does not fit there.
 func (x *site) drained(q *queue) ([]bool, error) {
 	supply := make([]fabric.Supply, x.tree.Len())
 	for at := range x.state.nodes {

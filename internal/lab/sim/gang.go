@@ -52,7 +52,7 @@ func newGangPolicy(c *Config, s *state, x *site, m *mishaps) (gangPolicy, policy
 	return &countedPlans{site: x, rule: rules[i], mishaps: m}, singles, nil
 }
 
-// binpack is the node with the fewest free GPUs that suffice; the first of equal ones.
+// binpack returns the node with the fewest free GPUs that suffice; the first of equal ones.
 func (x *site) binpack(s *state, gpus int) int {
 	for free := gpus; free < len(x.byFree); free++ {
 		if x.byFree[free] > 0 {
@@ -93,8 +93,8 @@ func (p *fabricPlans) plan(size, gpus, pods int) ([]part, error) {
 	return out, nil
 }
 
-// countedPlans is what others do: a rule chooses nodes by the number of their free GPUs, and
-// each node gives its pods the first GPUs that it may.
+// countedPlans is the usual gang policy: a rule chooses nodes by the number of their free GPUs, and each
+// node gives its pods the first permitted GPUs.
 type countedPlans struct {
 	site    *site
 	rule    baseline.GangRule
@@ -125,8 +125,8 @@ func (p *countedPlans) plan(size, gpus, pods int) ([]part, error) {
 	return out, nil
 }
 
-// first is the first GPUs that a node may give a pod, once others have taken some: of the first
-// NUMA node that has enough, if its kubelet insists on one.
+// first returns the first GPUs that a node may give a pod, once others have taken some: of the first NUMA
+// node that has enough, if its kubelet insists on one.
 func (s *state) first(at int, taken nvtopo.Mask, size int) (nvtopo.Mask, bool) {
 	n, gpus := &s.nodes[at], s.sizes.gpus[size]
 	free := n.free() &^ taken

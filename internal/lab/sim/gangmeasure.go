@@ -2,7 +2,7 @@
 
 package sim
 
-// GangResult is what a replay on a fabric measured of jobs of several pods. Gangs count that
+// GangResult holds a replay's measurements of jobs of several pods on a fabric. It covers the gangs that
 // arrived after the warm-up and started.
 type GangResult struct {
 	Count int `json:"count"`
@@ -21,7 +21,7 @@ type GangResult struct {
 	NotCarriedOut int `json:"notCarriedOut"`
 }
 
-// gangMeasures accumulates what GangResult holds.
+// gangMeasures accumulates the values of GangResult.
 type gangMeasures struct {
 	count     int
 	wait      float64
@@ -34,7 +34,7 @@ func newGangMeasures(depth int) *gangMeasures {
 	return &gangMeasures{could: make([]int, depth+1), in: make([]int, depth+1), over: make([]float64, depth+1)}
 }
 
-// start notes a gang that is about to take its parts.
+// start measures a gang that is about to take its parts.
 func (m *gangMeasures) start(x *site, size int, parts []part, wait float64) {
 	pods := len(parts)
 	m.count++

@@ -34,8 +34,8 @@ func (c *Config) checkJudge() error {
 	return nil
 }
 
-// judged tells the judge of a job that starts, and returns how many seconds it runs: for as long as
-// its slowest pod if that depends on the placement.
+// judged passes a starting job to the judge, and returns how many seconds it runs: as long as its slowest
+// pod if that depends on the placement.
 func (r *replay) judged(job int, j *arrival, parts []part, now float64) (float64, error) {
 	if r.judge == nil {
 		return j.DurationS, nil
@@ -80,7 +80,7 @@ func order(parts []part) (nodes []int) {
 	return nodes
 }
 
-// byNode is what a gang has of each node.
+// byNode returns a gang's GPUs by node.
 func (r *replay) byNode(parts []part) (out []judge.Part) {
 	sets := map[int]nvtopo.Mask{}
 	for _, p := range parts {
@@ -92,7 +92,7 @@ func (r *replay) byNode(parts []part) (out []judge.Part) {
 	return out
 }
 
-// hops is the network from each node of a gang to the next, and from the last to the first.
+// hops returns the network from each node of a gang to the next, and from the last to the first.
 func (r *replay) hops(parts []part) (out []judge.Hop) {
 	nodes := order(parts)
 	if len(nodes) < 2 {
@@ -105,10 +105,9 @@ func (r *replay) hops(parts []part) (out []judge.Hop) {
 	return out
 }
 
-// meanSlowdown returns how many times as long as DurationS a job runs on the best GPUs of the empty
-// machines that have room for one of its pods: GPUs over the sum of what each gets done, so that
-// work which is spread evenly at load 1 takes all of them. It is 1 where runs do not depend on the
-// placement.
+// meanSlowdown returns the ratio of a job's run to DurationS on the best GPUs of the empty machines that
+// have room for one of its pods: GPUs over the sum of their throughputs, so that work which is spread
+// evenly at load 1 takes all of them. It is 1 where runs do not depend on the placement.
 func (r *replay) meanSlowdown() (func(*Job) float64, error) {
 	means := make([]float64, len(r.state.sizes.gpus))
 	for i, gpus := range r.state.sizes.gpus {

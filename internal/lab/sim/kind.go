@@ -9,8 +9,8 @@ import (
 // fourth is the group size of which stranded GPUs are counted.
 const fourth = 4
 
-// kind is one graph class of the cluster, what its GPUs are and which are degraded, with what the
-// replay remembers of it.
+// kind is one graph class of the cluster with equal GPUs, of which the same are degraded, with the
+// replay's cached results for it.
 type kind struct {
 	number   uint64
 	tables   *nvtopo.Tables
@@ -20,7 +20,7 @@ type kind struct {
 	packed map[nvtopo.Mask]int // most disjoint best-class groups of four, by free set
 }
 
-// level is what the measures need to know of a machine with one free set.
+// level holds the measures of a machine with one free set.
 type level struct {
 	free  nvtopo.Mask
 	count int64
@@ -38,7 +38,7 @@ func newKind(t *nvtopo.Tables, degraded nvtopo.Mask) *kind {
 	return &kind{tables: t, degraded: degraded, levels: map[nvtopo.Mask]*level{}, packed: map[nvtopo.Mask]int{}}
 }
 
-// level returns what is known of a free set.
+// level returns the measures of a free set.
 func (k *kind) level(free nvtopo.Mask, sizes *sizes) *level {
 	l := k.levels[free]
 	if l == nil {
@@ -63,10 +63,9 @@ func (k *kind) measure(free nvtopo.Mask, sizes *sizes) *level {
 	return l
 }
 
-// pack is the greatest number of disjoint groups of four in a free set whose ring
-// is the best for four. The lowest member is left over or in one of the groups;
-// what is known of the subsets is kept, and a packing that leaves fewer than four
-// cannot be beaten.
+// pack returns the greatest number of disjoint groups of four in a free set whose ring is the best for
+// four. The lowest member is left over or in one of the groups; results for subsets are cached, and a
+// packing that leaves fewer than four cannot be beaten.
 func (k *kind) pack(free nvtopo.Mask) int {
 	most := free.Len() / fourth
 	if most == 0 {
@@ -101,7 +100,7 @@ search:
 	return best
 }
 
-// room is the number of pods of n GPUs that the machine holds when only they are on it.
+// room returns the number of pods of n GPUs that the machine holds when only they are on it.
 func (k *kind) room(free nvtopo.Mask, n int, con nvtopo.Constraint) int {
 	for pods := 0; ; pods++ {
 		s, ok := k.tables.PickUsable(free, k.degraded, free, n, con)

@@ -43,7 +43,7 @@ func (s *state) load(nodes []Node, registry *nvtopo.Registry) {
 	type class struct {
 		id       nvtopo.ClassID
 		degraded nvtopo.Mask
-		gpus     string // what they are, by position
+		gpus     string // their properties, by position
 	}
 	byClass := map[class]*kind{}
 	for i := range nodes {
@@ -74,8 +74,8 @@ func products(g *nvtopo.Graph) string {
 	return b.String()
 }
 
-// constrain finds the sizes of the trace and the constraint of each: the policy
-// asked for where some machine has as many GPUs on one NUMA node.
+// constrain determines the sizes of the trace and the constraint of each: the configured policy where
+// some machine has as many GPUs on one NUMA node.
 func (s *state) constrain(c *Config) {
 	for i := range c.Jobs {
 		s.sizes.gpus = append(s.sizes.gpus, c.Jobs[i].GPUs)
@@ -107,7 +107,7 @@ func (s *state) anyHas(n int, con nvtopo.Constraint) bool {
 	return false
 }
 
-// nodeKey is what makes empty nodes equal.
+// nodeKey is the key by which empty nodes are equal.
 type nodeKey struct {
 	kind    *kind
 	healthy nvtopo.Mask
@@ -115,7 +115,7 @@ type nodeKey struct {
 
 func (n *node) key() nodeKey { return nodeKey{n.kind, n.healthy} }
 
-// fits returns whether a job could run if the cluster were empty.
+// fits returns a function that reports whether a job could run if the cluster were empty.
 func (s *state) fits() func(*Job) bool {
 	rooms := make([]int, len(s.sizes.gpus))
 	for i, n := range s.sizes.gpus {

@@ -10,9 +10,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// measures accumulates what Result holds.
+// measures accumulates the values of Result.
 type measures struct {
-	first      int     // the first job that counts
+	first      int     // the first measured job
 	start0     float64 // seconds: when it arrives
 	end        float64 // seconds: when the last job arrives
 	now        float64
@@ -29,7 +29,7 @@ type measures struct {
 	singleNUMA int
 }
 
-// choice is what is measured of one pod's GPUs.
+// choice is the measurement of one pod's GPUs.
 type choice struct {
 	ratio  float64
 	regret int64 // kB/s
@@ -65,8 +65,8 @@ func (m *measures) advance(s *state, now float64) {
 	m.unusable += dt * float64(s.unusable)
 }
 
-// choice notes one pod of the job that is being placed; best is the fastest ring
-// that any node could have given.
+// choice measures one pod of the job that is being placed; best is the fastest ring that any node could
+// have given.
 func (m *measures) choice(t *nvtopo.Tables, set nvtopo.Mask, best int64) {
 	c := choice{single: t.NUMACount(set) == 1}
 	if k := set.Len(); k > 1 {
@@ -115,7 +115,7 @@ func (m *measures) start(job int, j *arrival, now float64) {
 	m.forget()
 }
 
-// result is what the replay measured.
+// result returns the replay's measurements.
 func (r *replay) result() *Result {
 	m, c := &r.measures, r.config
 	out := &Result{

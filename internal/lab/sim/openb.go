@@ -9,8 +9,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// The columns of openb pod lists that count. Source: alibaba/clusterdata,
-// cluster-trace-gpu-v2023.
+// Used columns of openb pod lists. Source: alibaba/clusterdata, cluster-trace-gpu-v2023.
 const (
 	openbGPUs      = "num_gpu"
 	openbCreated   = "creation_time"
@@ -77,8 +76,8 @@ func (o *openb) duration(t *table, arrival float64) (float64, error) {
 	return end - begin, nil
 }
 
-// finish gives the jobs of a list without times arrivals in an order of their own:
-// such lists are put together by size, and their order says nothing.
+// finish gives the jobs of a list without times arrivals in a random order: such lists are put together
+// by size, so their order has no meaning.
 func (o *openb) finish(jobs []Job) {
 	if o.timed {
 		return

@@ -31,7 +31,7 @@ func (r *replay) deadline(now float64) float64 {
 	return next
 }
 
-// startGang plans a gang and takes what the plan says.
+// startGang plans a gang and takes the GPUs of the plan.
 func (r *replay) startGang(q *queue, job int, now float64) ([]part, error) {
 	done := func(bool) {}
 	if r.config.Planning != nil {

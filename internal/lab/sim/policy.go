@@ -20,7 +20,7 @@ type policy interface {
 	changed(node int)
 }
 
-// mishaps counts what goes wrong between a choice of node and its GPUs.
+// mishaps counts the failures between a choice of node and its GPUs.
 type mishaps struct {
 	rejections, failures int
 	unfit                int // plans for gangs that a node could not carry out

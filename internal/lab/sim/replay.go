@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Streams of random numbers that one seed gives, so that what one part draws does
-// not depend on how much another does.
+// Streams of random numbers from one seed, so that the numbers drawn by one part do not depend on how
+// many another draws.
 const (
 	streamTrace = iota + 1
 	streamTimes
@@ -76,7 +76,7 @@ func newReplay(c *Config) (*replay, error) {
 	return r, nil
 }
 
-// prepare does what may take a while before the first event.
+// prepare builds the slow parts before the first event.
 func (r *replay) prepare(ctx context.Context) error {
 	seen := map[*kind]bool{}
 	for i := range r.state.nodes {
@@ -154,8 +154,8 @@ func (r *replay) run(ctx context.Context) error {
 	return nil
 }
 
-// arrive starts a job, or lets it wait behind others of its demand: what did not
-// fit those does not fit this one.
+// arrive starts a job, or queues it behind others of its demand: if those do not fit, neither does this
+// one.
 func (r *replay) arrive(job int) error {
 	j := &r.jobs[job]
 	i := slices.IndexFunc(r.waiting, func(q *queue) bool { return q.gpus == j.GPUs && q.pods == j.Pods })
@@ -188,8 +188,8 @@ func (r *replay) try(q *queue, now float64) (bool, error) {
 	return ok, err
 }
 
-// retry starts what can start now. All jobs of a demand are equal, so after the first
-// that does not start the demand is done for this pass.
+// retry starts the jobs that can start now. All jobs of a demand are equal, so after the first that does
+// not start the demand is done for this pass.
 func (r *replay) retry(now float64, pass int) error {
 	for {
 		var first *queue

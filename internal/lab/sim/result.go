@@ -4,8 +4,8 @@ package sim
 
 import "github.com/nvtopo/nvtopo/internal/lab/sim/judge"
 
-// Result is what one replay measured. Pods count that arrived after the warm-up;
-// levels are means over the time from the end of the warm-up to the last arrival.
+// Result holds the measurements of one replay. It covers pods that arrived after the warm-up; levels are
+// means over the time from the end of the warm-up to the last arrival.
 type Result struct {
 	Policy string  `json:"policy"`
 	Seed   uint64  `json:"seed"`
@@ -19,8 +19,8 @@ type Result struct {
 	// Unplaceable are the pods of jobs that do not fit even the empty cluster; they
 	// count nowhere else.
 	Unplaceable int `json:"unplaceable"`
-	// Unfinished are pods that still waited when nothing ran any more; 0 unless the
-	// policy never finds room for what fits.
+	// Unfinished are pods that still waited when no job ran any more; 0 unless the policy never finds room
+	// for pods that fit.
 	Unfinished int `json:"unfinished"`
 
 	// BestClassShare is the share of the multi-GPU pods whose ring is as fast as
@@ -60,7 +60,7 @@ type Result struct {
 	// WindowS is the measured time in seconds.
 	WindowS float64 `json:"windowS"`
 
-	// Judged is what the measured pods got, without the terms that policies choose by; see
+	// Judged holds the results of the measured pods, without the terms that policies choose by; see
 	// Config.MessageBytes. Policies are compared by it where Unfinished is 0.
 	Judged *judge.Verdict `json:"judged,omitempty"`
 

@@ -12,8 +12,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
-// site is the cluster as a fabric: what each node and each domain can hold of the gangs of
-// the trace. Its nodes have the tree's numbers.
+// site is the cluster as a fabric: the room of each node and each domain for the gangs of the trace. Its
+// nodes have the tree's numbers.
 type site struct {
 	tree   *fabric.Tree
 	state  *state
@@ -31,14 +31,14 @@ type site struct {
 	closed  []bool // by number: nodes that are closed to the job that is looked at; nil if none is
 }
 
-// room is what pods of one size find.
+// room is the cluster's room for pods of one size.
 type room struct {
 	supply []fabric.Supply
 	all    *tally
 	one    []*tally // of each model alone
 }
 
-// tally is what nodes and domains can hold.
+// tally is the number of pods that nodes and domains can hold.
 type tally struct {
 	models []string // only these count; nil: all
 	slots  [][]int  // by depth, then domain
@@ -114,7 +114,7 @@ func newTally(t *fabric.Tree, models []string) *tally {
 	return &tally{models: models, slots: byDomain(t), nodes: []int{t.Len()}}
 }
 
-// tallies are those of all models and of each.
+// tallies returns the tallies of all models and of each.
 func (r *room) tallies() iter.Seq[*tally] {
 	return func(yield func(*tally) bool) {
 		if !yield(r.all) {
@@ -156,7 +156,7 @@ func byDomain(t *fabric.Tree) [][]int {
 	return out
 }
 
-// changed counts a node of the configuration anew.
+// changed updates the counts of a node of the configuration.
 func (x *site) changed(at int) {
 	n, i := &x.state.nodes[at], x.number[at]
 	was, is := x.free[i], n.free().Len()
@@ -178,7 +178,7 @@ func (x *site) changed(at int) {
 	}
 }
 
-// of is how many pods fit of what counts, whatever their links.
+// of returns how many pods fit, regardless of their links.
 func (y *tally) of(s fabric.Supply) int {
 	if y.models != nil {
 		s = s.On(y.models)
@@ -208,7 +208,7 @@ func truth(b bool) int {
 	return 0
 }
 
-// slotsOf is how many pods fit, whatever their links.
+// slotsOf returns how many pods fit, regardless of their links.
 func slotsOf(s *fabric.Slots) int { return s.Count(nodeBands - 1) }
 
 // most is the most pods that a domain of the depth can hold; a node at the depth below the
@@ -278,7 +278,7 @@ func (x *site) opened(size int, y *tally) int {
 	return slots
 }
 
-// open is what the nodes have that are open to the job that is looked at.
+// open returns the supply of the nodes that are open to the current job.
 func (x *site) open(size int) []fabric.Supply {
 	supply := x.rooms[size].supply
 	if x.closed == nil {
@@ -293,7 +293,7 @@ func (x *site) open(size int) []fabric.Supply {
 	return supply
 }
 
-// shape is what a job of so many pods asks of nodes.
+// shape returns the requirements of a job of so many pods on nodes.
 func (x *site) shape(size, gpus, pods int, nodes []fabric.Supply) fabric.Shape {
 	s := fabric.Shape{GPUs: gpus, Nodes: nodes}
 	if x.ofOne(size, pods) != nil {
@@ -302,7 +302,7 @@ func (x *site) shape(size, gpus, pods int, nodes []fabric.Supply) fabric.Shape {
 	return s
 }
 
-// counted is how many pods fit by the number of free GPUs alone.
+// counted returns how many pods fit by the number of free GPUs alone.
 func (x *site) counted(gpus int) (pods int) {
 	for free, nodes := range x.byFree {
 		pods += nodes * (free / gpus)

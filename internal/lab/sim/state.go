@@ -8,8 +8,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// sizes are the numbers of GPUs that pods of the trace ask for, ascending, with
-// the constraint of such a pod and the share of the pods.
+// sizes are the numbers of GPUs that pods of the trace request, ascending, with the constraint of such a
+// pod and the share of the pods.
 type sizes struct {
 	gpus        []int
 	constraints []nvtopo.Constraint
@@ -22,9 +22,9 @@ func (s *sizes) at(gpus int) int {
 	return i
 }
 
-// unusable is what the next pod is expected to leave unusable of free GPUs of one
-// machine, times the number of pods: all of them if it asks for more. This is the
-// fragmentation of FGD (ATC'23) for whole GPUs.
+// unusable returns the free GPUs of one machine that the next pod is expected to leave unusable, times
+// the number of pods: all of them if it requests more. This is the fragmentation of FGD (ATC'23) for
+// whole GPUs.
 func (s *sizes) unusable(free int64) int64 {
 	var refused int64
 	for i, n := range s.gpus {
@@ -59,7 +59,7 @@ type node struct {
 
 func (n *node) free() nvtopo.Mask { return n.level.free }
 
-// change makes a free set that of a node.
+// change sets the free set of a node.
 func (s *state) change(at int, free nvtopo.Mask) {
 	n := &s.nodes[at]
 	s.add(n.level, -1)
@@ -95,7 +95,7 @@ func (c *ringCounts) add(ring, n int64) {
 	c.nodes[i] += n
 }
 
-// best is the fastest ring that some node can give; 0 when none can.
+// best returns the fastest ring that some node can give; 0 when none can.
 func (c *ringCounts) best() int64 {
 	for i, ring := range slices.Backward(c.rings) {
 		if c.nodes[i] > 0 {

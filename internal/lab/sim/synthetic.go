@@ -17,7 +17,7 @@ const maxSynthetic = 10_000_000
 // pods lasts several times its longest job.
 const longest = 24 * 3600
 
-// mix is a synthetic trace: which sizes of job come how often and how long they run.
+// mix is a synthetic trace: the frequency and durations of each size of job.
 type mix struct {
 	name  string
 	parts []mixPart
@@ -34,7 +34,7 @@ type mixPart struct {
 // duration of jobs in seconds.
 type quantiles [6]float64
 
-// quantileOf says which shares of the jobs the quantiles are of.
+// quantileOf holds the shares of the jobs that the quantiles are for.
 var quantileOf = [len(quantiles{})]float64{0.10, 0.25, 0.50, 0.75, 0.90, 0.99}
 
 // at is the duration that the share u of the jobs does not exceed: log-linear

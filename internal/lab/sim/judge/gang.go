@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Part is what a gang has of one node.
+// Part holds a gang's GPUs on one node.
 type Part struct {
 	Graph *nvtopo.Graph
 	Set   nvtopo.Mask
@@ -20,11 +20,11 @@ type Part struct {
 
 // Hop is the network between two nodes, one after the other in the order of ranks.
 type Hop struct {
-	Bandwidth int64 // kB/s; 0: not known, and taken to hold up nobody
+	Bandwidth int64 // kB/s; 0: not known, and taken to be no limit
 	Latency   int64 // ns
 }
 
-// GangVerdict is what gangs got: jobs of several pods on a fabric.
+// GangVerdict holds the results of gangs: jobs of several pods on a fabric.
 type GangVerdict struct {
 	Gangs int `json:"gangs"`
 	// AllReduceMS decides between policies: the mean time of an all-reduce over all GPUs of a gang,
@@ -48,7 +48,7 @@ type gangSums struct {
 	allReduce, wait float64
 }
 
-// bottleneck is the limit of the fastest ring through a set: the greatest bandwidth, and with it the
+// bottleneck returns the limit of the fastest ring through a set: the greatest bandwidth, and with it the
 // least latency. One GPU has none (zero).
 func bottleneck(g *nvtopo.Graph, set nvtopo.Mask) (limit, error) {
 	members := set.Positions()
@@ -112,7 +112,7 @@ func (j *Judge) bottleneckOf(p Part) (limit, error) {
 	return l, err
 }
 
-// AddGang takes in a gang that waited for so many seconds, by the nodes that it is on, in the order of
+// AddGang adds a gang that waited for so many seconds, with the nodes that it is on, in the order of
 // ranks, and the hops between each and the next.
 func (j *Judge) AddGang(parts []Part, hops []Hop, wait float64) error {
 	seconds, err := j.GangAllReduce(parts, hops)
@@ -140,7 +140,7 @@ func (j *Judge) AddGang(parts []Part, hops []Hop, wait float64) error {
 	return nil
 }
 
-// gangVerdict is that on all gangs so far; nil if there were none.
+// gangVerdict returns the verdict on all gangs so far; nil if there were none.
 func (j *Judge) gangVerdict() *GangVerdict {
 	if len(j.gangs) == 0 {
 		return nil

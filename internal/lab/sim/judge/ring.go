@@ -41,10 +41,10 @@ func AllReduce(g *nvtopo.Graph, set nvtopo.Mask, bytes float64) (float64, error)
 	return least, nil
 }
 
-// limit is what a ring's links must keep: bandwidth in kB/s or more, latency in ns or less.
+// limit is the requirement on a ring's links: bandwidth in kB/s or more, latency in ns or less.
 type limit struct{ bandwidth, latency int64 }
 
-// limits are all pairs of a bandwidth and a latency that links between the members have. The
+// limits returns all pairs of a bandwidth and a latency that links between the members have. The
 // bottleneck of every ring is one of them.
 func limits(g *nvtopo.Graph, members []int) []limit {
 	var bandwidths, latencies []int64

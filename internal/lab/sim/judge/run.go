@@ -10,14 +10,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Sheet is what a data sheet says of a GPU.
+// Sheet holds the data sheet values of a GPU.
 type Sheet struct {
 	Model  string  // a part of the model's name as the driver prints it
-	TFLOPS float64 // dense BF16, or FP16 of what has no BF16
+	TFLOPS float64 // dense BF16, or FP16 of a GPU without BF16
 }
 
-// sheets are the makers' public data sheets: dense tensor throughput, half of what NVIDIA prints with
-// sparsity. A name comes before those that it holds.
+// sheets are the makers' public data sheets: dense tensor throughput, half of NVIDIA's figures with
+// sparsity. A name comes before its own substrings.
 var sheets = []Sheet{
 	{"GB300", 2500},
 	{"GB200", 2500},
@@ -58,8 +58,8 @@ func SheetOf(model string) (Sheet, error) {
 	return sheets[i], nil
 }
 
-// Reference is what a job's duration in a trace is the time on: GPUs of an HGX H100, of which every
-// pair has 18 NVLinks. A job that communicates spends Share of its time there in all-reduces.
+// Reference is the hardware of a job's duration in a trace: GPUs of an HGX H100, of which every pair has
+// 18 NVLinks. A job that communicates spends Share of its time there in all-reduces.
 const (
 	referenceTFLOPS    = 989
 	referenceBandwidth = 450e9 // bytes/s
@@ -69,8 +69,8 @@ const (
 	Share = 0.1
 )
 
-// Slowdown is how many times as long as on the reference a pod runs on a set of GPUs, whose all-reduce
-// of so many bytes takes so many seconds. The slowest GPU of the set counts.
+// Slowdown returns the ratio of a pod's run on a set of GPUs, whose all-reduce of so many bytes takes so
+// many seconds, to its run on the reference. The slowest GPU of the set decides.
 func Slowdown(g *nvtopo.Graph, set nvtopo.Mask, bytes, seconds float64) (float64, error) {
 	slowest := 0.0
 	for p := range set.All() {

@@ -15,8 +15,8 @@ import (
 // billion parameters in BF16. With it bandwidth decides, and not latency.
 const DefaultBytes = 1e9
 
-// Verdict is what pods got, over all of them that were submitted. Policies are compared by it only
-// where all their pods ended (Unfinished is 0): who leaves the unlucky waiting has fine means.
+// Verdict holds the results of all submitted pods. Policies are compared by it only where all their pods
+// ended (Unfinished is 0): a policy that leaves the unlucky waiting has fine means.
 type Verdict struct {
 	// AllReduceMS decides between policies: the mean time of an all-reduce over the pods of two GPUs
 	// or more, each weighed by its GPUs, since a slow ring holds up all of them. Milliseconds.
@@ -40,7 +40,7 @@ type SizeVerdict struct {
 	CompletionS float64 `json:"completionS"` // mean from arrival to end, seconds
 }
 
-// Judge collects what pods got. It is not safe for concurrent use.
+// Judge collects the results of pods. It is not safe for concurrent use.
 type Judge struct {
 	bytes  float64
 	known  map[placed]cost
@@ -76,12 +76,12 @@ func (j *Judge) cost(g *nvtopo.Graph, set nvtopo.Mask) (cost, error) {
 	if c.allReduce, err = AllReduce(g, set, j.bytes); err != nil {
 		return cost{}, err
 	}
-	c.slowdown = math.NaN() // asked for by those who let runs depend on it
+	c.slowdown = math.NaN() // computed by callers that let runs depend on it
 	j.known[at] = c
 	return c, nil
 }
 
-// Slowdown is how many times as long as on the reference a pod runs on a set.
+// Slowdown returns the ratio of a pod's run on a set to its run on the reference.
 func (j *Judge) Slowdown(g *nvtopo.Graph, set nvtopo.Mask) (float64, error) {
 	c, err := j.cost(g, set)
 	if err != nil || !math.IsNaN(c.slowdown) {
@@ -97,7 +97,7 @@ func (j *Judge) Slowdown(g *nvtopo.Graph, set nvtopo.Mask) (float64, error) {
 	return c.slowdown, nil
 }
 
-// Add takes in a pod that waited and then ran for so many seconds on a set of GPUs.
+// Add adds a pod that waited and then ran for so many seconds on a set of GPUs.
 func (j *Judge) Add(g *nvtopo.Graph, set nvtopo.Mask, wait, run float64) error {
 	c, err := j.cost(g, set)
 	if err != nil {
@@ -114,7 +114,7 @@ func (j *Judge) Add(g *nvtopo.Graph, set nvtopo.Mask, wait, run float64) error {
 	return nil
 }
 
-// Verdict is that on all pods so far.
+// Verdict returns the verdict on all pods so far.
 func (j *Judge) Verdict() *Verdict {
 	v := &Verdict{BySize: map[int]SizeVerdict{}, Gangs: j.gangVerdict()}
 	var multi, all float64 // GPUs
