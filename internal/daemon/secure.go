@@ -24,7 +24,7 @@ type SecureOptions struct {
 	CertFile, KeyFile string
 	// TLS is used instead of the files; see TLSConfig.
 	TLS *tls.Config
-	// Client reviews who owns a token and what the owner may do. It needs its own rate limit, because any
+	// Client reviews the owner of a token and the owner's rights. It needs its own rate limit, because any
 	// client's requests use it up.
 	Client kubernetes.Interface
 	// AlwaysAllow are the paths that need no token.

@@ -37,7 +37,7 @@ func listen(ctx context.Context, port int) (*listener, error) {
 		if last != nil {
 			err = last
 		}
-		return nil, err // the caller says who listens
+		return nil, err // the caller names the listener
 	}
 	return &listener{Listener: l, open: map[*conn]struct{}{}}, nil
 }

@@ -18,7 +18,7 @@ type Tables struct {
 	of map[nvtopo.Weights]*nvtopo.Registry // guarded by mu
 }
 
-// registry is that of the weights; of nil Tables a new one.
+// registry returns the shared registry of the weights; of nil Tables a new one.
 func (t *Tables) registry(w nvtopo.Weights) *nvtopo.Registry {
 	if t == nil {
 		return nvtopo.NewRegistry(w)

@@ -17,7 +17,7 @@ func (r *replay) waits(q *queue, now float64) bool {
 	return r.until[q.jobs[0]] > now && !r.site.holds(q.size, r.site.ideal(q.size, q.pods), q.pods)
 }
 
-// deadline is when the next patience ends; infinity if none does.
+// deadline returns when the next patience ends; infinity if none does.
 func (r *replay) deadline(now float64) float64 {
 	next := math.Inf(1)
 	if r.config.PatienceS == 0 {

@@ -267,7 +267,7 @@ func (x *site) hasMixed(size, pods int) bool {
 	return x.opened(size, x.rooms[size].all) >= pods
 }
 
-// opened is how many pods the nodes can hold that are open.
+// opened returns how many pods the open nodes can hold.
 func (x *site) opened(size int, y *tally) int {
 	slots := y.slots[0][0]
 	for i, closed := range x.closed {
@@ -310,7 +310,7 @@ func (x *site) counted(gpus int) (pods int) {
 	return pods
 }
 
-// fewest is how few domains of a depth can hold so many pods now, wherever they are.
+// fewest returns the smallest number of domains of a depth that can hold so many pods now.
 func (x *site) fewest(size, depth, pods int) (fewest int) {
 	one := x.ofOne(size, pods)
 	if one == nil {
@@ -324,7 +324,8 @@ func (x *site) fewest(size, depth, pods int) (fewest int) {
 	return fewest
 }
 
-// fewest is how few domains of a depth can hold so many pods; 0 if all of them cannot.
+// fewest returns the smallest number of domains of a depth that can hold so many pods; 0 if all of them
+// cannot.
 func (y *tally) fewest(depth, pods int) int {
 	var sums []int
 	for _, n := range y.slots[depth] {
@@ -344,7 +345,7 @@ func (y *tally) fewest(depth, pods int) int {
 	return 0
 }
 
-// domains is how many domains of a depth nodes are in.
+// domains returns the number of domains of a depth that the parts' nodes are in.
 func (x *site) domains(depth int, parts []part) int {
 	seen := make([]int, len(parts))
 	for i, p := range parts {

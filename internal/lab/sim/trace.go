@@ -156,7 +156,7 @@ func (t *table) has(column string) bool {
 	return ok && t.row[i] != ""
 }
 
-// at adds the position of a column of the row to err.
+// at returns err with the line, the column and the value of the row.
 func (t *table) at(column string, err error) error {
 	i := t.column[column]
 	line, c := t.csv.FieldPos(i)

@@ -40,7 +40,7 @@ func (p *placement) ended() bool { return !p.releaseFrom.IsZero() }
 
 // verdict is the result of the check of one placement.
 type verdict struct {
-	best     nvtopo.Mask // what the brute force chooses on the pod's node
+	best     nvtopo.Mask // the brute force's choice on the pod's node
 	possible bool        // a best set exists
 	nodes    []string    // those that the brute force allows, by name
 	problem  string      // empty if the placement is right

@@ -31,7 +31,7 @@ type Options struct {
 	Kueue           *devcluster.KueueOptions // see devcluster.Config
 	Chart           *devcluster.ChartOptions // installs by Helm; nil installs the manifests
 	Dir             string                   // see devcluster.Config
-	Progress        io.Writer                // receives what goes on, in lines for people
+	Progress        io.Writer                // receives progress, in lines for people
 	Log             io.Writer                // receives the programs' logs
 }
 

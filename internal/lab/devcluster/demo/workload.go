@@ -14,8 +14,8 @@ type wave struct {
 	pods   []request
 }
 
-// workload is about 40 pods on 88 GPUs. Each wave fits into what the waves
-// before it left, so that apart from the impossible pod all are placed.
+// workload returns about 40 pods on 88 GPUs. Each wave fits into the room that the waves before it left,
+// so that apart from the impossible pod all are placed.
 func workload() []wave {
 	one := []int{1}
 	two := []int{2}

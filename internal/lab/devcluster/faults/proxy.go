@@ -108,7 +108,7 @@ func Start(ctx context.Context, opts Options) (*Proxy, error) {
 	return p, nil
 }
 
-// URL is where clients find the API server through the proxy.
+// URL returns the URL of the API server through the proxy.
 func (p *Proxy) URL() string { return p.url }
 
 // Set replaces the rules.

@@ -34,7 +34,7 @@ func Nodes() []devcluster.NodeSpec {
 	return out
 }
 
-// place is where a node is.
+// place is the position of a node in the fabric.
 type place struct{ spine, rack string }
 
 // places maps the nodes' names.

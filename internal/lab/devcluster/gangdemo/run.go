@@ -105,7 +105,7 @@ func (r *run) saysWhy(g *gang) demo.Condition {
 // reasons returns why gangs wait, and the messages to preempted ones.
 func (r *run) reasons(ctx context.Context, s *scene) (out []string, err error) {
 	for _, g := range s.wait {
-		longest := "" // one member tried, and says of preemption, too
+		longest := "" // one member tried, and its reason mentions preemption, too
 		for _, name := range g.names() {
 			pod, err := r.Pod(ctx, name)
 			if err != nil {

@@ -71,7 +71,7 @@ const noNetwork = `{"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": 
 // containerdSocket is containerd's own default; /run is the node's.
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// NRISocket is where plugins of the node resource interface register.
+// NRISocket returns the socket with which plugins of the node resource interface register.
 func (*Node) NRISocket() string { return "/run/nri/nri.sock" }
 
 // startContainerd starts the runtime and gives it the image.

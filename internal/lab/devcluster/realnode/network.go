@@ -25,7 +25,7 @@ const (
 	servicePort    = "443"
 	// nodeAddress is the node's, in no network of the machine (RFC 1918).
 	nodeAddress = "10.97.0.1"
-	// podAddresses are those of pods.
+	// podAddresses is the range of the pods' addresses.
 	podAddresses = "10.98.0.0/24"
 )
 

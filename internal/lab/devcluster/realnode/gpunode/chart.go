@@ -33,7 +33,7 @@ type Chart struct {
 	Values map[string]any
 }
 
-// images are those that the pods of the chart run.
+// images are the images of the chart's pods.
 var images = []string{"nvtopo-scheduler", "nvtopo-exporter", "nvtopo-node-agent", "nvtopo"}
 
 const (

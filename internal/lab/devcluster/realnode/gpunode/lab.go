@@ -172,7 +172,7 @@ func (l *Lab) steps() []step {
 	})
 }
 
-// kubeVersion is that of tools/kubelet/go.mod.
+// kubeVersion is the Kubernetes version of tools/kubelet/go.mod.
 const kubeVersion = "1.35.8"
 
 func (l *Lab) startCluster(ctx context.Context) error {

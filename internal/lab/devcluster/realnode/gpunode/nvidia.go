@@ -24,7 +24,7 @@ import (
 const (
 	pluginBinary   = "nvidia-device-plugin"
 	exporterBinary = "nvtopo-exporter"
-	// pciDevices is where NVIDIA's plugin reads the GPUs' NUMA nodes, whatever its flags say.
+	// pciDevices is the folder in which NVIDIA's plugin reads the GPUs' NUMA nodes, regardless of its flags.
 	pciDevices = "/sys/bus/pci/devices"
 	// registryTimeout bounds the wait for the agent's socket.
 	registryTimeout = 2 * time.Minute

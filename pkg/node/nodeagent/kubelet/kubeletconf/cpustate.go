@@ -48,7 +48,8 @@ func (p podEntries) refuse() error {
 		slices.Min(slices.Collect(maps.Keys(p))))
 }
 
-// embedded is a copy of the state as text, which kubelet writes since 1.37 and reads instead of the other fields.
+// embedded is a copy of the state as text, which kubelet writes since 1.37 and reads instead of the
+// other fields.
 type embedded struct {
 	Data         string `json:"data"`
 	DataChecksum uint64 `json:"dataChecksum"`
