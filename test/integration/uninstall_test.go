@@ -31,7 +31,6 @@ import (
 	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/cli"
-	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/placement/allocation"
 )
 
@@ -183,8 +182,10 @@ func TestUninstall(t *testing.T) {
 	}
 	objects.wantLeft(t, "uninstall --purge", func(*unstructured.Unstructured) bool { return false })
 	e.create(t, gpuPod("late", shippedProfile, 4).Obj())
-	if said := e.nvtopo(t, "explain", "-n", "default", "late"); !strings.Contains(said, placement.NoDefinition.Name()+": ") {
-		t.Errorf("explain does not say that the definitions are not installed:\n%s", said)
+	for _, view := range []string{"explain late -n default", "top", "get pods -A"} {
+		if said := e.nvtopo(t, strings.Fields(view)...); !strings.Contains(said, "no scheduler leads: nvtopo is not installed") || !strings.Contains(said, "install nvtopo: ") {
+			t.Errorf("nvtopo %s does not say that nvtopo is not there, and how to install it:\n%s", view, said)
+		}
 	}
 	for name, was := range before {
 		if diff := cmp.Diff(lasting(was), lasting(e.get(t, name))); diff != "" {
