@@ -42,7 +42,7 @@ func (o *Objects) Add(data []byte) error {
 	}
 }
 
-// head is the part that shows what a document is.
+// head is the part of a document that identifies its kind, or the state of a scheduler.
 type head struct {
 	metav1.TypeMeta
 
@@ -79,7 +79,7 @@ func (o *Objects) addDocument(doc []byte) error {
 	return o.addObject(doc, metav1.TypeMeta{})
 }
 
-// addState reads what has no kind: the state of a scheduler.
+// addState reads a document without a kind: the state of a scheduler.
 func (o *Objects) addState(doc []byte) error {
 	var h struct {
 		Version        int    `json:"version"`
@@ -102,7 +102,7 @@ func (o *Objects) AddJSON(kind Kind, data []byte) error {
 	return o.add(&r, data)
 }
 
-// addObject reads one object in JSON. list is what it is if it does not say that.
+// addObject reads one object in JSON. list is its type if the object itself has none.
 func (o *Objects) addObject(data []byte, list metav1.TypeMeta) error {
 	var h head
 	if err := json.Unmarshal(data, &h); err != nil {

@@ -45,14 +45,14 @@ const (
 	ElasticJobs       Kind = poolv1alpha1.ElasticJobResource
 )
 
-// reading says how the objects of a kind are read.
+// reading is the way in which the objects of a kind are read.
 type reading struct {
 	is     schema.GroupVersionKind
 	custom bool // there may be no such kind at an API server
 	add    func(o *Objects, data []byte) error
 }
 
-// readings are those of all kinds.
+// readings holds the reading of each kind.
 var readings = map[Kind]reading{
 	Nodes:             {v1.SchemeGroupVersion.WithKind("Node"), false, into(func(o *Objects) *[]v1.Node { return &o.Nodes })},
 	Pods:              {v1.SchemeGroupVersion.WithKind("Pod"), false, into(func(o *Objects) *[]v1.Pod { return &o.Pods })},
@@ -72,7 +72,7 @@ var readings = map[Kind]reading{
 	ElasticJobs:       {poolv1alpha1.SchemeGroupVersion.WithKind(poolv1alpha1.ElasticJobKind), true, into(func(o *Objects) *[]ElasticJob { return &o.ElasticJobs })},
 }
 
-// into adds an object to the list of its kind.
+// into returns a function that decodes an object and appends it to the list of its kind.
 func into[T any](list func(*Objects) *[]T) func(*Objects, []byte) error {
 	return func(o *Objects, data []byte) error {
 		var v T
@@ -84,7 +84,7 @@ func into[T any](list func(*Objects) *[]T) func(*Objects, []byte) error {
 	}
 }
 
-// addClusterTopology takes the one that counts.
+// addClusterTopology takes the ClusterTopology of the valid name and ignores others.
 func addClusterTopology(o *Objects, data []byte) error {
 	t := &topologyv1alpha1.ClusterTopology{}
 	err := decode(data, t)
@@ -104,7 +104,7 @@ func addProfiles(o *Objects, data []byte) error {
 	return err
 }
 
-// decode decodes an object. Fields that this program does not know are passed over: a newer API server has
+// decode decodes an object. Fields that this program does not know are ignored: a newer API server has
 // some. An error names the field.
 func decode(data []byte, into any) error {
 	err := json.Unmarshal(data, into)

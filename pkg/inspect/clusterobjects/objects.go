@@ -25,7 +25,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement/diagnosis"
 )
 
-// Objects are a cluster's objects at one moment. Who reads them says which kinds are in it; others are empty.
+// Objects holds a cluster's objects at one moment. The reader selects the kinds; others are empty.
 type Objects struct {
 	Now             time.Time // when they were read
 	Nodes           []v1.Node
@@ -43,28 +43,28 @@ type Objects struct {
 	LocalQueues     []kueue.LocalQueue
 	ClusterQueues   []kueue.ClusterQueue
 	ElasticJobs     []ElasticJob
-	// Published is what the scheduler that leads has published of its profiles; nil: nothing.
+	// Published holds the profiles that the leading scheduler has published; nil if there are none.
 	Published *diagnosis.Profiles
 	// Schedulers are the states of scheduler processes.
 	Schedulers []diagnosis.State
-	// LeasesKnown: Leases are all those of one namespace. Of saved objects nobody knows.
+	// LeasesKnown: Leases holds all Leases of one namespace. It is unknown for saved objects.
 	LeasesKnown bool
-	// Faults say what could not be understood, and what is taken to be so instead.
+	// Faults describes what could not be read, and the assumption made instead.
 	Faults []string
-	// Unread are the kinds that Read was asked for and has not read, with the API server's error.
+	// Unread holds the kinds that Read was to read and could not, with the API server's error.
 	Unread map[Kind]error
 }
 
-// ElasticJob is what is read of an ElasticJob. Its template need not be one of pods, which the status then
-// says.
+// ElasticJob holds the fields of an ElasticJob that are read. Its template need not be one of pods; the
+// status then reports that.
 type ElasticJob struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Status poolv1alpha1.ElasticJobStatus `json:"status"`
 }
 
-// Gone reports whether nothing of nvtopo is in the cluster: nothing is published, none of its programs has a Lease,
-// and no node a NodeGPUTopology. It is false where that is not known.
+// Gone reports whether nothing of nvtopo is in the cluster: nothing is published, none of its programs
+// has a Lease, and no node a NodeGPUTopology. It is false where that is not known.
 func (o *Objects) Gone() bool {
 	unread := o.Unread[Topologies]
 	return o.LeasesKnown && (unread == nil || apierrors.IsNotFound(unread)) && o.Published == nil && len(o.Topologies) == 0 &&
@@ -73,7 +73,8 @@ func (o *Objects) Gone() bool {
 		})
 }
 
-// Forbidden says which kinds the API server does not let read; empty if there are none.
+// Forbidden returns a message with the kinds that the API server refuses to read; empty if there are
+// none.
 func (o *Objects) Forbidden() string {
 	var names []string
 	for _, k := range slices.Sorted(maps.Keys(o.Unread)) {
@@ -87,13 +88,12 @@ func (o *Objects) Forbidden() string {
 	return MayNotBeRead(strings.Join(names, ", "))
 }
 
-// MayNotBeRead says of kinds that the API server does not let read them.
+// MayNotBeRead returns the message that the API server refuses to read some kinds.
 func MayNotBeRead(kinds string) string { return kinds + " may not be read, and are taken to be none" }
 
-// Moment is when the objects were read, as far as they show that. It is the last write of a
-// Lease by the API server's clock; without managed fields it is the last renewTime of a
-// Lease. If a scheduler's state is later, its time counts. It is zero if there is none
-// of these.
+// Moment returns the time at which the objects were read, as far as they show it. It is the last write of
+// a Lease by the API server's clock; without managed fields it is the last renewTime of a Lease. The time
+// of a scheduler's state is used if it is later. It is zero if none of these is present.
 func (o *Objects) Moment() time.Time {
 	var written, renewed time.Time
 	for i := range o.Leases {

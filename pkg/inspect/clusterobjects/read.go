@@ -17,30 +17,29 @@ import (
 )
 
 const (
-	// pageSize bounds one answer of the API server.
+	// pageSize is the maximum number of objects in one answer of the API server.
 	pageSize = 500
-	// tries is how often a moment is tried when it becomes too old while it is read.
+	// tries is how often Read starts if its resource version expires during the read.
 	tries = 3
 )
 
-// Request says what is read of a cluster.
+// Request selects the objects that Read reads from a cluster.
 type Request struct {
 	// Needed are the kinds without which there is no answer: it is an error if the API server refuses one.
 	// A custom kind that is not installed has no objects.
 	Needed []Kind
-	// More are further ones that are needed, by what was read; may be nil.
+	// More returns further needed kinds, derived from the objects read so far; may be nil.
 	More func(*Objects) []Kind
-	// Optional kinds are taken to be none where they are not installed or may not be read.
+	// Optional kinds are treated as empty where they are not installed or may not be read.
 	Optional []Kind
-	// Namespaces are those of kinds of which one namespace is read; of others all are.
+	// Namespaces maps a kind to the only namespace that is read; other kinds are read in all.
 	Namespaces map[Kind]string
 	Clock      clock.PassiveClock
 }
 
-// Read reads a cluster as it was at one moment: first the kind that is named first, then
-// everything else at the resource version of that list. The API server keeps such versions for
-// some minutes. If a resource has its own etcd, versions are not comparable, and its newest state
-// is read.
+// Read reads a cluster as it was at one moment: first the first kind of Needed, then everything else at
+// the resource version of that list. The API server keeps such versions for some minutes. If a resource
+// has its own etcd, versions are not comparable, and its newest state is read.
 func Read(ctx context.Context, kube kubernetes.Interface, r *Request) (*Objects, error) {
 	for try := 1; ; try++ {
 		o, err := r.read(ctx, kube.Discovery().RESTClient())
@@ -83,8 +82,8 @@ func (r *Request) read(ctx context.Context, client rest.Interface) (*Objects, er
 	return o, all(r.Optional, true)
 }
 
-// list adds the objects of a kind, page after page, and returns their version. Later pages have that of the
-// first one.
+// list adds the objects of a kind, page after page, and returns their version. Later pages have that of
+// the first one.
 func (r *Request) list(ctx context.Context, client rest.Interface, k Kind, opts metav1.ListOptions, o *Objects) (version string, err error) {
 	how := readings[k]
 	is := how.is
@@ -119,7 +118,7 @@ func (r *Request) list(ctx context.Context, client rest.Interface, k Kind, opts 
 	}
 }
 
-// listed is a list as an API server gives it.
+// listed is a list in the form in which an API server returns it.
 type listed struct {
 	Metadata metav1.ListMeta   `json:"metadata"`
 	Items    []json.RawMessage `json:"items"`
