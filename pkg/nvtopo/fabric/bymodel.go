@@ -10,11 +10,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// maxChoices bounds how many plans are made for members of several kinds. Beyond so many combinations of
-// models one kind after the other gets its model.
+// maxChoices is the maximum number of plans made for members of several kinds. Beyond that many
+// combinations of models, the kinds get their models one after the other.
 const maxChoices = 64
 
-// placeByModel plans for each choice of models, and takes the best plan.
+// placeByModel plans for each choice of models, and returns the best plan.
 func (g *gang) placeByModel(kinds []kind) (*Plan, error) {
 	x := &byModel{g: g, kinds: kinds, refused: map[string]int{}}
 	combinations := 1
@@ -34,7 +34,7 @@ func (g *gang) placeByModel(kinds []kind) (*Plan, error) {
 	return nil, x.unplaceable()
 }
 
-// byModel is the plans for all choices of models.
+// byModel collects the plans for all choices of models.
 type byModel struct {
 	g          *gang
 	kinds      []kind
@@ -46,7 +46,7 @@ type byModel struct {
 	plans      int
 }
 
-// try plans for all choices of the kinds from one on.
+// try plans for all choices of the kinds from index from on.
 func (x *byModel) try(from int, chosen map[int]*choice) {
 	if from == len(x.kinds) {
 		x.plan(chosen)
@@ -59,9 +59,9 @@ func (x *byModel) try(from int, chosen map[int]*choice) {
 	}
 }
 
-// inTurn chooses for one kind after the other, the largest members first, as if those after it might have
-// any model, and takes the next best choice where that leaves those no place. It reports whether there is
-// a plan. Nothing is proven of that.
+// inTurn chooses models for one kind after the other, the largest members first, as if those after it
+// might have any model, and takes the next best choice where that leaves those no place. It reports
+// whether there is a plan. Such a plan is not proven to be the best.
 func (x *byModel) inTurn(from int, chosen map[int]*choice) bool {
 	if from == len(x.kinds) {
 		return true
@@ -95,7 +95,7 @@ func (x *byModel) inTurn(from int, chosen map[int]*choice) bool {
 	return false
 }
 
-// plan plans for one choice of each kind.
+// plan makes the plan for one choice of each kind.
 func (x *byModel) plan(chosen map[int]*choice) {
 	g := newGang(x.g.t, x.g.r.on(chosen), x.g.w, x.g.most, x.g.work)
 	g.tries = x.g.tries
@@ -114,8 +114,8 @@ func (x *byModel) plan(chosen map[int]*choice) {
 	}
 }
 
-// unplaceable says how many members fit on each model of the first kind, and whether they would on
-// several.
+// unplaceable returns an error with how many members fit on each model of the first kind, and whether
+// they would on several.
 func (x *byModel) unplaceable() error {
 	e := x.nearest
 	e.Unproven = x.unproven
@@ -133,7 +133,7 @@ func (x *byModel) unplaceable() error {
 	return e
 }
 
-// nameOf names models as node labels do.
+// nameOf returns models in the form of node labels.
 func nameOf(models []string) string {
 	names := slices.Clone(models)
 	for i, m := range names {

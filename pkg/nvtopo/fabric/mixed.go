@@ -9,7 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// mixture is what nodes have left while the parts of a gang are placed.
+// mixture is the state of placing a gang's parts one after the other: the nodes given so far and the room
+// left.
 type mixture struct {
 	g       *gang
 	changed []map[int]Supply // by shape, then node
@@ -22,7 +23,7 @@ type mixture struct {
 	sets    map[seatsKey][]nvtopo.Mask // what members were given
 }
 
-// seatsKey is the members of one shape on one node.
+// seatsKey identifies the members of one shape on one node.
 type seatsKey struct{ shape, node int }
 
 func newMixture(g *gang) *mixture {
@@ -34,7 +35,7 @@ func newMixture(g *gang) *mixture {
 	return m
 }
 
-// problem is to place a part on what is left.
+// problem returns the problem of placing part i on the remaining room.
 func (m *mixture) problem(i int) *problem {
 	p := m.g.problem(&m.g.parts[i])
 	p.taken, p.occupied = m.taken, m.g.occupy(m.hold)
@@ -44,7 +45,7 @@ func (m *mixture) problem(i int) *problem {
 	return p
 }
 
-// take gives a part what it has been placed on, and asks what is left there.
+// take assigns nodes to part i and recomputes the room left on them.
 func (m *mixture) take(i int, nodes []share, band int) {
 	g, shape := m.g, m.g.parts[i].shape
 	m.nodes[i] = append(m.nodes[i], nodes...)
@@ -75,7 +76,7 @@ func (m *mixture) take(i int, nodes []share, band int) {
 	}
 }
 
-// supply is what a node has left for members of a shape, of several.
+// supply returns the remaining room of a node for members of one of several shapes.
 func (m *mixture) supply(shape, node int) *Supply {
 	if changed, ok := m.changed[shape][node]; ok {
 		return &changed
@@ -83,7 +84,7 @@ func (m *mixture) supply(shape, node int) *Supply {
 	return &m.g.r.Shapes[shape].Nodes[node]
 }
 
-// outcome writes down what was given.
+// outcome returns the nodes and GPU sets assigned so far.
 func (m *mixture) outcome() *outcome {
 	sets := m.sets
 	if sets == nil { // what a node gives to several parts of one shape is divided among them
@@ -96,7 +97,7 @@ func (m *mixture) outcome() *outcome {
 	return &outcome{nodes: m.nodes, band: m.band, sets: sets}
 }
 
-// bound is what no plan of a gang of several parts can beat: each part as if it were alone.
+// bound is a lower limit for the plans of a gang of several parts: each part placed as if it were alone.
 type bound struct {
 	frame
 	opened []int
@@ -128,15 +129,15 @@ func (g *gang) leastOf(order []int) (bound, bool) {
 	return b, true
 }
 
-// reached reports whether no plan can be better than one in a frame.
+// reached reports whether an outcome in frame f attains the bound, so that no plan is better.
 func (b *bound) reached(f frame, o *outcome) bool {
 	return f.outer == b.outer && slices.Equal(o.opened, b.opened) && o.band <= b.band
 }
 
-// placeMixed places a gang of several parts: in each place from the innermost level on, the
-// largest members first and the others near them, or the other way round; and if that finds nothing,
-// all parts at the same time. The plan is exact if it reaches the least that each part alone would
-// need, in the criteria that are promised for several shapes.
+// placeMixed places a gang of several parts: in each place from the innermost level on, the largest
+// members first and the others near them, or the other way round; and if that finds nothing, all parts at
+// the same time. The plan is exact if it reaches the least that each part alone would need, in the
+// criteria that are promised for several shapes.
 func (g *gang) placeMixed() (*candidate, *UnplaceableError) {
 	least, ok := g.leastOf(inOrder(len(g.parts)))
 	if !ok {
@@ -163,7 +164,8 @@ func (g *gang) placeMixed() (*candidate, *UnplaceableError) {
 	return nil, g.withoutRoom()
 }
 
-// bounds is how few new domains of each level any plan needs: those of the part that needs most.
+// bounds returns the least number of new domains of each level that any plan needs: the largest over the
+// parts.
 func (g *gang) bounds() (out []int) {
 	for i := range g.parts {
 		b := g.plain(&g.parts[i]).bounds(frame{})
@@ -186,7 +188,7 @@ func inOrder(n int) []int {
 	return out
 }
 
-// mixedAt is the best of the places of a frame: fewest domains inside, best band, first.
+// mixedAt returns the best outcome over the places of a frame: fewest domains inside, best band, first.
 func (g *gang) mixedAt(f frame, least *bound) *outcome {
 	var best *outcome
 	forth, back := inOrder(len(g.parts)), inOrder(len(g.parts))
@@ -232,7 +234,7 @@ func (g *gang) mixedPlaces(f frame) (places []int) {
 	return places
 }
 
-// mixedIn places the parts one after the other; nil if that does not work out.
+// mixedIn places the parts one after the other in one place; nil if one of them has no room left.
 func (g *gang) mixedIn(f frame, at int, order []int) *outcome {
 	m := newMixture(g)
 	scope := place{f.depth, at}
@@ -259,7 +261,7 @@ func (g *gang) mixedIn(f frame, at int, order []int) *outcome {
 	return o
 }
 
-// opened is how many domains of each level inside a frame are new.
+// opened returns the number of new domains of each level inside a frame.
 func (m *mixture) opened(f frame) (out []int) {
 	g := m.g
 	for d := f.outer + 1; d <= g.t.Depth(); d++ {
@@ -274,7 +276,8 @@ func (m *mixture) opened(f frame) (out []int) {
 	return out
 }
 
-// placeTogether is a plan in the smallest place that holds all members at the same time; nil if none does.
+// placeTogether returns a plan in the smallest place that holds all members at the same time; nil if none
+// does.
 func (g *gang) placeTogether() *candidate {
 	x := newTogether(g)
 	if x == nil {
@@ -297,12 +300,12 @@ func (g *gang) placeTogether() *candidate {
 	return nil
 }
 
-// places are those of a frame that hold all members.
+// places returns the places of a frame that hold all members.
 func (x *together) places(f frame) []int {
 	return slices.DeleteFunc(x.g.mixedPlaces(f), func(i int) bool { return x.lacking(x.in(place{f.depth, i})) > 0 })
 }
 
-// mixture gives members their GPUs as a way says; nil if a node has less than another one that is alike.
+// mixture assigns GPUs to members along a way; nil if a node has less room than another node of its kind.
 func (x *together) mixture(last *way) *mixture {
 	var steps []*way
 	for w := last; w.before != nil; w = w.before {
@@ -327,7 +330,7 @@ func (x *together) mixture(last *way) *mixture {
 	return m
 }
 
-// withoutRoom is the refusal of a gang of several parts, with how many members fit at the same time.
+// withoutRoom returns the refusal of a gang of several parts, with how many members fit at the same time.
 func (g *gang) withoutRoom() *UnplaceableError {
 	e := g.unplaceable(g.detail())
 	x := newTogether(g)

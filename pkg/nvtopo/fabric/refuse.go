@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// torn refuses what bound members make impossible: they are not all in one domain of the level
-// that must have them, as when nodes got other labels.
+// torn returns an error if the bound members are not all in one domain of the required level, for example
+// after node labels changed.
 func (g *gang) torn() error {
 	t, depth := g.t, g.w.required
 	if depth > 0 && len(g.bound) > 0 {
@@ -32,7 +32,7 @@ func (g *gang) torn() error {
 	return nil
 }
 
-// list names places of a depth.
+// list returns the names of places of a depth, joined.
 func (t *Tree) list(depth int, domains []int) string {
 	var names []string
 	for _, i := range domains {
@@ -48,7 +48,7 @@ func (t *Tree) placeName(at place) string {
 	return t.DomainName(at.depth, at.at)
 }
 
-// unplaceable says how many members fit at most, and where.
+// unplaceable returns an error with how many members fit at most, and where.
 func (g *gang) unplaceable(detail string) *UnplaceableError {
 	e := &UnplaceableError{Level: g.t.LevelName(g.w.required), Want: len(g.r.Members), Detail: detail}
 	var parts []*problem
@@ -65,7 +65,7 @@ func (g *gang) unplaceable(detail string) *UnplaceableError {
 	return e
 }
 
-// beside is where members fit beside those that are bound.
+// beside computes the room for members in addition to those that are bound.
 type beside struct {
 	t     *Tree
 	r     *Request
@@ -73,7 +73,8 @@ type beside struct {
 	bound []int // the nodes of bound members
 }
 
-// roomiest is how many members and bound ones fit in one place of the required level at most, and where.
+// roomiest returns the most members, bound ones included, that fit in one place of the required level,
+// and that place.
 func (b *beside) roomiest(room func(place) int) (most int, domain string) {
 	depth := b.w.required
 	last := b.t.Len()
@@ -100,8 +101,8 @@ func (b *beside) roomiest(room func(place) int) (most int, domain string) {
 	return most, domain
 }
 
-// room is how many members would fit in a place at the same time, if those of other shapes
-// were not there.
+// room returns how many members would fit in a place at the same time, if those of other shapes were
+// absent.
 func (b *beside) room(parts []*problem, at place) (total int) {
 	first, end := b.t.nodesOf(at)
 	for _, p := range parts {
@@ -117,7 +118,7 @@ func (b *beside) room(parts []*problem, at place) (total int) {
 	return total
 }
 
-// bounded is how many members fit in domains that take so many each at most.
+// bounded returns how many members fit in a range of domains with at most MaxPerDomain members each.
 func (b *beside) bounded(p *problem, first, last int) (total int) {
 	for i := first; i <= last; i++ {
 		room := b.r.MaxPerDomain
@@ -131,7 +132,7 @@ func (b *beside) bounded(p *problem, first, last int) (total int) {
 	return total
 }
 
-// detail says what is in the way but for room.
+// detail returns the constraint other than room that prevents the placement.
 func (g *gang) detail() string {
 	for i := range g.parts {
 		p := g.plain(&g.parts[i])
@@ -150,7 +151,7 @@ func (g *gang) detail() string {
 	return ""
 }
 
-// withoutPlace says of a gang of several shapes whether some members have no place whatever the others get.
+// withoutPlace returns a message if some members of a gang of several shapes have no place even alone.
 func (g *gang) withoutPlace() string {
 	alone, at := 0, &beside{g.t, g.r, g.w, g.bound}
 	for i := range g.parts {
