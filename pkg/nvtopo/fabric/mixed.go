@@ -45,7 +45,7 @@ func (m *mixture) problem(i int) *problem {
 	return p
 }
 
-// take assigns nodes to part i and recomputes the room left on them.
+// take assigns nodes to part i; with several shapes it also recomputes the room that is left there.
 func (m *mixture) take(i int, nodes []share, band int) {
 	g, shape := m.g, m.g.parts[i].shape
 	m.nodes[i] = append(m.nodes[i], nodes...)

@@ -151,7 +151,8 @@ func (g *gang) detail() string {
 	return ""
 }
 
-// withoutPlace returns a message if some members of a gang of several shapes have no place even alone.
+// withoutPlace returns how many members of a gang of several shapes have no place even alone, or that no place
+// was found for all of them together.
 func (g *gang) withoutPlace() string {
 	alone, at := 0, &beside{g.t, g.r, g.w, g.bound}
 	for i := range g.parts {
