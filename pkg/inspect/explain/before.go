@@ -155,6 +155,12 @@ func (w *World) claimsOf(p *v1.Pod) (missing, unbound string) {
 	return "", unbound
 }
 
+// lacksClaim reports whether a pod cannot be placed because of a claim that is missing or not bound.
+func (w *World) lacksClaim(p *v1.Pod) bool {
+	missing, unbound := w.claimsOf(p)
+	return missing != "" || unbound != ""
+}
+
 // waitsForPod reports whether a claim is bound only once the scheduler has chosen a node.
 func (w *World) waitsForPod(c *v1.PersistentVolumeClaim) bool {
 	if c.Spec.StorageClassName == nil {

@@ -172,6 +172,36 @@ func TestMoveSeveral(t *testing.T) {
 			},
 			want: commands,
 		},
+		"a pod that waits for longer has a claim that is missing": {
+			free: []int{4}, change: func(w *testEnv) {
+				w.ClaimsKnown = true
+				p := pod("older", 6).Obj()
+				p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+				older(w, p)
+			},
+			want: commands,
+		},
+		"a gang that waits for longer has a member with a claim that is missing": {
+			free: []int{4}, change: func(w *testEnv) {
+				w.ClaimsKnown = true
+				for i, gpus := range []int{3, 3, 2} {
+					p := pod(fmt.Sprint("m", i), gpus).Annotation(gangrequest.GangKey, "g").Annotation(gangrequest.GangSizeKey, "3").Obj()
+					if i == 0 {
+						p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+					}
+					older(w, p)
+				}
+			},
+			want: commands,
+		},
+		"so many pods wait for longer that it is not found out": {
+			free: []int{4}, change: func(w *testEnv) {
+				for i := range maxAhead + 1 {
+					older(w, pod(fmt.Sprint("older-", i), 1).Obj())
+				}
+			},
+			want: "wait for the pods that are named", not: "kubectl", says: "team/a is not to be moved: more than 128 pods come before, and one of them may take the place",
+		},
 		"a pod that waits for longer asks for what is not there": {
 			free: []int{4}, change: func(w *testEnv) { older(w, pod("older", 8).Annotation(podrequest.GPUModelKey, "H100").Obj()) }, want: commands,
 		},

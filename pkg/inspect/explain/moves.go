@@ -4,6 +4,7 @@ package explain
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -84,12 +85,19 @@ func (c *Candidate) movesTo() (out []string) {
 	return out
 }
 
+// maxAhead is the most pods that wait before the one that asks of which it is found out whether they would take
+// the place: each costs a look at all nodes, and any tenant may make thousands.
+const maxAhead = 128
+
 // needed says that pods would go to a node that has room for a member of the gang now: there they would be in its
 // way as well. It is empty if they would not.
 func (x *podAsk) needed(to []string) string {
 	_, member := gangrequest.KeyOf(x.q.pod)
 	for _, name := range to {
 		if member && len(x.byName[name].obstacles(x.q, x.now)) == 0 {
+			if len(to) > 1 {
+				return "one of the pods in the way would go to a node that the gang needs: " + name
+			}
 			return "it would go to a node that the gang needs: " + name
 		}
 	}
@@ -101,10 +109,14 @@ func (x *podAsk) needed(to []string) string {
 func (x *podAsk) ahead(after *cluster, n *node) string {
 	own, _ := gangrequest.KeyOf(x.q.pod)
 	asked := map[gangrequest.Key]bool{own: true}
+	looked := 0
 	for _, p := range x.earlier() {
 		q, err := x.question(p)
 		if err != nil || len(n.obstacles(q, x.now)) > 0 {
 			continue
+		}
+		if looked++; looked > maxAhead {
+			return fmt.Sprintf("more than %d pods come before, and one of them may take the place", maxAhead)
 		}
 		const takes = ", which comes before, would take the place"
 		key, member := gangrequest.KeyOf(p)
@@ -127,7 +139,7 @@ func (x *podAsk) ahead(after *cluster, n *node) string {
 // takesGang reports whether a gang that waits would be placed, and on a node among others; nil: on any.
 func (c *cluster) takesGang(key gangrequest.Key, n *node) bool {
 	g, group := c.world.readGang(key)
-	if g.Err != nil || !g.Complete() {
+	if g.Err != nil || !g.Complete() || slices.ContainsFunc(g.Members.Live, func(p *v1.Pod) bool { return !placed(p) && c.world.lacksClaim(p) }) {
 		return false
 	}
 	a, err := c.askOf(g, group)
@@ -146,7 +158,7 @@ func (x *podAsk) earlier() (out []*v1.Pod) {
 	}
 	for i := range x.world.Pods {
 		p := &x.world.Pods[i]
-		if !placed(p) && !ended(p) && p.DeletionTimestamp == nil && len(p.Spec.SchedulingGates) == 0 && x.ours(p) && order(p, x.q.pod) < 0 {
+		if !placed(p) && !ended(p) && p.DeletionTimestamp == nil && len(p.Spec.SchedulingGates) == 0 && x.ours(p) && !x.world.lacksClaim(p) && order(p, x.q.pod) < 0 {
 			out = append(out, p)
 		}
 	}

@@ -345,7 +345,7 @@ func (g *gang) withoutRoom() *UnplaceableError {
 	}
 	b := &beside{g.t, g.r, g.w, g.bound}
 	best := &way{members: make([]int, len(parts))}
-	e.Have, e.Domain = b.roomiest(func(at place) int {
+	have, domain := b.roomiest(func(at place) int {
 		if b.room(parts, at) > total(best.members) {
 			if w := x.in(at); total(w.members) > total(best.members) {
 				best = w
@@ -353,11 +353,10 @@ func (g *gang) withoutRoom() *UnplaceableError {
 		}
 		return total(best.members)
 	})
-	e.Have = min(e.Have, e.Want-1)
-	if e.AtMost = x.mixture(best) == nil; e.AtMost {
-		return e // a node turned out to have less
+	if x.cut || x.mixture(best) == nil {
+		return e // more may fit, or a node turned out to have less: the room of each shape alone stays
 	}
-	e.Unproven = e.Unproven && x.cut
+	e.Have, e.Domain, e.AtMost, e.Unproven = min(have, e.Want-1), domain, false, false
 	e.Fit = make([]int, len(g.r.Shapes))
 	for i, p := range g.parts {
 		e.Fit[p.shape] += best.members[i]

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -351,5 +352,44 @@ func TestPlaceSeveralShapes(t *testing.T) {
 				t.Errorf("level %s, want %s", p.Level, tc.wantLevel)
 			}
 		})
+	}
+}
+
+// TestRoomOfManyShapes checks that a refusal counts no fewer members than fit, or says that the number is an
+// upper bound: many shapes have more ways to fill a node than are tried.
+func TestRoomOfManyShapes(t *testing.T) {
+	t.Parallel()
+	for _, shapes := range []int{8, 16, 32} {
+		c, s := clusterOf(t, "hgx-h200", "rack", "r0: "+strings.Repeat("f ", 100)), NewSlotCounter()
+		r := &Request{}
+		sizes := make([]int, shapes)
+		for i := range sizes {
+			sizes[i] = 1
+		}
+		sizes[0] = 8
+		r.Remaining = func(shape, n int, used nvtopo.Mask, _ []int) Supply {
+			if n > 0 && shape < 2 { // the first two want the same node, which has room for one of them
+				return Supply{}
+			}
+			return Supply{Slots: s.Slots(&Machine{Tables: c.tb, Healthy: 0xff, Free: 0xff &^ used}, sizes[shape], nvtopo.Constraint{})}
+		}
+		for i, gpus := range sizes {
+			shape := Shape{GPUs: gpus}
+			for n := range 100 {
+				shape.Nodes = append(shape.Nodes, r.Remaining(i, n, 0, nil))
+			}
+			r.Shapes = append(r.Shapes, shape)
+			for range min(i, 2) + 1 - min(i, 1) { // one of each of the first two, two of the others
+				r.Members = append(r.Members, Member{Shape: i})
+			}
+		}
+		_, err := Place(c.tree, r)
+		var none *UnplaceableError
+		if !errors.As(err, &none) {
+			t.Fatalf("%d shapes: %v, want no room", shapes, err)
+		}
+		if want := len(r.Members) - 1; none.Have != want {
+			t.Errorf("%d shapes: room for %d of %d members (at most: %t), want %d", shapes, none.Have, len(r.Members), none.AtMost, want)
+		}
 	}
 }

@@ -10,13 +10,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Bounds on the search for members of several shapes that fit together: how many ways to fill the nodes so
-// far are followed, how many are tried in all before one only is followed, and how often nodes are asked what
-// they have beside others.
+// Bounds on the search for members of several shapes that fit together.
 const (
-	maxWays    = 64
-	maxSteps   = 1 << 14
-	maxFilling = 1 << 10
+	maxWays    = 64      // ways to fill the nodes so far that are followed
+	maxSteps   = 1 << 14 // ways tried in one call of Place before only one is followed
+	lastStep   = 1 << 16 // ways tried in one call of Place before the search ends
+	maxFilling = 1 << 10 // times that one kind of node is asked what it has beside others
 )
 
 // together finds out how many members of several shapes nodes hold at the same time. Each part is placed by
@@ -25,9 +24,8 @@ type together struct {
 	g     *gang
 	ways  map[place]*way
 	known map[string][]filling // of nodes that have the same for each part alone
-	steps int
-	asked int
-	cut   bool // not all ways were tried: there may be more room
+	asked int                  // of the node whose fillings are computed
+	cut   bool                 // not all ways were tried: there may be more room
 }
 
 // newTogether is nil where it matters which members are in one domain, and in search of a faster plan.
@@ -64,13 +62,17 @@ func (x *together) in(at place) *way {
 	ways := []*way{{members: make([]int, len(x.g.parts))}}
 	first, end := x.g.t.nodesOf(at)
 	for n := first; n < end && x.lacking(ways[0]) > 0; n++ {
+		if x.g.work.waysTried > lastStep {
+			x.cut = true
+			break
+		}
 		next := slices.Clip(ways)
 		for _, f := range x.fillings(n) {
 			for _, w := range ways {
 				next = append(next, w.with(n, f, x.g.parts))
 			}
 		}
-		if x.steps += len(next) - len(ways); len(next) > len(ways) {
+		if x.g.work.waysTried += len(next) - len(ways); len(next) > len(ways) {
 			ways = x.best(next)
 		}
 	}
@@ -93,7 +95,7 @@ func (w *way) with(node int, f filling, parts []part) *way {
 // the first.
 func (x *together) best(ways []*way) (kept []*way) {
 	most := maxWays
-	if x.steps > maxSteps {
+	if x.g.work.waysTried > maxSteps {
 		most = 1
 	}
 	slices.SortStableFunc(ways, func(a, b *way) int {
@@ -137,7 +139,9 @@ func (x *together) fillings(node int) []filling {
 	}
 	found, ok := x.known[string(key)]
 	if !ok {
+		x.asked = 0
 		x.fill(node, 0, make([]int, len(g.r.Shapes)), filling{members: make([]int, len(g.parts))}, &found)
+		x.g.work.waysTried += x.asked
 		x.known[string(key)] = found
 	}
 	return found

@@ -15,6 +15,8 @@ type workspace struct {
 	memo     map[state]verdict
 	searches uint16 // since the memo was cleared
 
+	waysTried int // by searches for all shapes together, in this call
+
 	supplies     [][]Supply // the first suppliesUsed are in use, the others are zero
 	suppliesUsed int
 	lists        [][]int32 // of nodes; the first listsUsed are in use
@@ -40,7 +42,7 @@ func (t *Tree) release(w *workspace) {
 	for i := range w.supplies[:w.suppliesUsed] {
 		clear(w.supplies[i])
 	}
-	w.suppliesUsed, w.listsUsed = 0, 0
+	w.suppliesUsed, w.listsUsed, w.waysTried = 0, 0, 0
 	if cap(w.table) > maxKeptTable {
 		w.table = nil
 	}
