@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -64,4 +65,47 @@ func find[T any, P interface {
 		}
 	}
 	return nil
+}
+
+// claimsOf names a claim of the pod that is not there, and one that must be bound first and is
+// not; both are empty where claims are not known.
+func (w *World) claimsOf(p *v1.Pod) (missing, unbound string) {
+	if !w.ClaimsKnown {
+		return "", ""
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		name := ""
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			name = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			name = p.Name + "-" + v.Name
+		default:
+			continue
+		}
+		claim := find(w.Claims, p.Namespace, name)
+		switch {
+		case claim == nil:
+			return name, ""
+		case claim.Status.Phase != v1.ClaimBound && !w.waitsForPod(claim):
+			unbound = name
+		}
+	}
+	return "", unbound
+}
+
+// lacksClaim reports whether a pod cannot be placed because of a claim that is missing or not bound.
+func (w *World) lacksClaim(p *v1.Pod) bool {
+	missing, unbound := w.claimsOf(p)
+	return missing != "" || unbound != ""
+}
+
+// waitsForPod reports whether a claim is bound only once the scheduler has chosen a node.
+func (w *World) waitsForPod(c *v1.PersistentVolumeClaim) bool {
+	if c.Spec.StorageClassName == nil {
+		return false
+	}
+	sc := find(w.StorageClasses, "", *c.Spec.StorageClassName)
+	return sc != nil && sc.VolumeBindingMode != nil && *sc.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }

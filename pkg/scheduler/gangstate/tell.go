@@ -25,7 +25,7 @@ type told struct {
 	stuck time.Time          // since when the gang does not go on
 	at    time.Time          // time of the last report
 	pods  map[types.UID]bool // members that were told
-	short bool               // the report was that members are missing
+	short bool               // the report was that the gang is not complete, or not readable
 }
 
 // Says reports whether a pod's condition has the reason already.
