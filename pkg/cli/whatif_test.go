@@ -60,11 +60,11 @@ a/q  Placed   n2    -     -     -     -          -     -
 // reported as in explain, once for all pods of a template.
 func TestWhatIfUnreadKeys(t *testing.T) {
 	const (
-		template = "template: {metadata: {annotations: {nvtopo.dev/min-bandwith: 100GB/s}}, spec: {containers: [{name: c}]}}"
-		message  = "Annotation nvtopo.dev/min-bandwith is not known; nearest is nvtopo.dev/min-bandwidth; the pod is scheduled without it\n"
+		template = "template: {metadata: {annotations: {nvtopo.dev/min-bandwdth: 100GB/s}}, spec: {containers: [{name: c}]}}"
+		message  = "Annotation nvtopo.dev/min-bandwdth is not known; nearest is nvtopo.dev/min-bandwidth; the pod is scheduled without it\n"
 	)
 	for name, tc := range map[string]struct{ input, want string }{
-		"a pod":         {"apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {nvtopo.dev/min-bandwith: 100GB/s}}\nspec: {containers: [{name: c}]}\n", "default/p: " + message},
+		"a pod":         {"apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {nvtopo.dev/min-bandwdth: 100GB/s}}\nspec: {containers: [{name: c}]}\n", "default/p: " + message},
 		"a Deployment":  {"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 2, selector: {}, " + template + "}\n", "default/web-what-if-0, default/web-what-if-1: " + message},
 		"a StatefulSet": {"apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec: {selector: {}, " + template + "}\n", "default/db-0: " + message},
 		"a Job":         {"apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 6, " + template + "}\n", "default/j-0, default/j-1, default/j-2, default/j-3 and 2 more: " + message},

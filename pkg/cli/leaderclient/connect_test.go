@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
 	proxyutil "k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/util/proxy"
@@ -228,4 +230,26 @@ func question(t *testing.T, l *Leader, config *rest.Config) (string, error) {
 		c.Client.CloseIdleConnections()
 	}
 	return strings.Join(answers, ", "), nil
+}
+
+// resetStream is a stream that the other end has reset before anything was written.
+type resetStream struct{ httpstream.Stream }
+
+func (resetStream) Write([]byte) (int, error) { return 0, errors.New("Stream reset") }
+
+// openConnection is a connection that stays open.
+type openConnection struct{ httpstream.Connection }
+
+func (openConnection) CloseChan() <-chan bool { return nil }
+
+// TestWriteAfterReset checks that a write to a stream that the other end has reset returns the other end's
+// error: nothing listens there, for example.
+func TestWriteAfterReset(t *testing.T) {
+	c := &podConn{Stream: resetStream{}, of: &tunnel{streams: openConnection{}}, faults: make(chan error, 1)}
+	c.faults <- errors.New("pod system/pod-1, port 1: connection refused")
+	for range 2 {
+		if _, err := c.Write([]byte("hello")); err == nil || err.Error() != "pod system/pod-1, port 1: connection refused" {
+			t.Errorf("got %v, want the other end's error", err)
+		}
+	}
 }

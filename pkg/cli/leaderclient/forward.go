@@ -146,15 +146,30 @@ func (c *podConn) Read(p []byte) (int, error) {
 	if n > 0 || err == nil {
 		return n, err
 	}
+	return 0, c.cause(err)
+}
+
+// Write writes, and returns the other end's error if there is one: it may reset the stream before anything is
+// written.
+func (c *podConn) Write(p []byte) (int, error) {
+	n, err := c.Stream.Write(p)
+	if err != nil {
+		err = c.cause(err)
+	}
+	return n, err
+}
+
+// cause is the other end's error in place of err if there is one.
+func (c *podConn) cause(err error) error {
 	select {
 	case said := <-c.faults:
 		c.faults <- said // for the next
 		if said != nil {
-			err = said
+			return said
 		}
 	case <-c.of.streams.CloseChan():
 	}
-	return 0, err
+	return err
 }
 
 // Close closes both directions.

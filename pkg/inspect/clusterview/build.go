@@ -206,21 +206,9 @@ const maxNoted = 3
 // note is why the node has fewer GPUs by number than by its graph, or gives fewer than it has by number,
 // why its kubelet's CPUs are not known, and that its agent is silent.
 func (n *Node) note() string {
-	var notes []string
-	pods, withheld := 0, n.used.Withheld[n.accel] > 0
-	for i := range n.Pods {
-		p := &n.Pods[i]
-		if p.Lost == "" || !withheld && p.AbsentGPUs == 0 {
-			continue
-		}
-		if pods++; pods <= maxNoted {
-			notes = append(notes, p.FullName()+" "+p.Lost)
-		}
-	}
-	if pods > maxNoted {
-		notes = append(notes, strconv.Itoa(pods-maxNoted)+" more pods hold such GPUs")
-	}
-	if short := n.known.Short(n.accel, n.input.Allocatable); short != "" && withheld && pods == 0 {
+	withheld := n.used.Withheld[n.accel] > 0
+	notes := n.lost(withheld)
+	if short := n.known.Short(n.accel, n.input.Allocatable); short != "" && withheld && len(notes) == 0 {
 		notes = append(notes, short)
 	}
 	if whole := n.known.WholeOnly(n.accel, n.input.Allocatable); whole != "" {
@@ -233,6 +221,25 @@ func (n *Node) note() string {
 		notes = append(notes, "choices of GPUs are not enforced: the node agent's Lease has run out")
 	}
 	return strings.Join(notes, "; ")
+}
+
+// lost names the pods that hold GPUs which are unhealthy or no longer part of the node; unless the node withholds
+// GPUs by number, those with absent GPUs only.
+func (n *Node) lost(withheld bool) (notes []string) {
+	pods := 0
+	for i := range n.Pods {
+		p := &n.Pods[i]
+		if p.Lost == "" || !withheld && p.AbsentGPUs == 0 {
+			continue
+		}
+		if pods++; pods <= maxNoted {
+			notes = append(notes, p.FullName()+" "+p.Lost)
+		}
+	}
+	if pods > maxNoted {
+		notes = append(notes, strconv.Itoa(pods-maxNoted)+" more pods hold such GPUs")
+	}
+	return notes
 }
 
 // indices are the GPUs of a set by their index, ascending.
