@@ -53,7 +53,7 @@ func (s *scene) checkExporter(n *node, resource string) {
 	}
 }
 
-// checkAgent notes that a node's agent is silent, and that a node with a graph has none while others have one.
+// checkAgent notes a silent agent, and a node with a graph and no agent where other nodes have one.
 func (s *scene) checkAgent(n *node) {
 	lease, invariant := s.leases[nodelease.AgentPrefix+n.name], StaleAgent
 	if lease == nil || lease.Spec.RenewTime == nil || !belongsTo(lease, n.object.UID) {

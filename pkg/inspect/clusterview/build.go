@@ -223,8 +223,8 @@ func (n *Node) note() string {
 	return strings.Join(notes, "; ")
 }
 
-// lost names the pods that hold GPUs which are unhealthy or no longer part of the node; unless the node withholds
-// GPUs by number, those with absent GPUs only.
+// lost names the pods that hold GPUs which are unhealthy or no longer part of the node. Unless the node
+// withholds GPUs by number, these are the pods with absent GPUs only.
 func (n *Node) lost(withheld bool) (notes []string) {
 	pods := 0
 	for i := range n.Pods {

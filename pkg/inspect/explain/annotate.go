@@ -83,8 +83,8 @@ func (a annotation) isFor(p *v1.Pod, shapes []*question) bool {
 // maxCommand bounds the pods that a command names.
 const maxCommand = 8
 
-// command is, in parentheses, the command that changes annotations of pods. For pods of a controller it names the
-// object whose template is to be changed, but for those of a Job, whose template cannot be.
+// command returns, in parentheses, the command that changes annotations of pods. For pods of a controller it
+// names the object with the template, but not for a Job, whose template cannot be changed.
 func command(pods []*v1.Pod, changes ...annotation) string {
 	if len(pods) == 0 {
 		return ""

@@ -89,8 +89,8 @@ func (e *Explanation) firstWith(cause Cause) string {
 	return "NODE"
 }
 
-// move says how the pods in the way are moved to other nodes; empty if one of them stays or has no other node, or
-// if a name is from a file and a shell might read something else. The node is cordoned until the
+// move returns the step that moves the pods in the way to other nodes. It is empty if one of them stays or has
+// no other node, or if a name from a file could mean something else to a shell. The node is cordoned until the
 // replacements have nodes, since they would come back to it.
 func (c *Candidate) move() string {
 	var deletes []string

@@ -266,8 +266,8 @@ func (a *ask) memberAlone(e *Explanation, fits string, known *podAsk, first []ju
 	return false
 }
 
-// neverBesides adds to what is said of a gang that lacks members that it has no room even in the ideal cluster,
-// if that is so. Where those that are there ask for different things it is said of them alone.
+// neverBesides adds to the explanation of a gang that lacks members that it has no room even in the ideal
+// cluster, if that is so. Where the members that exist differ, it is about these alone.
 func (c *cluster) neverBesides(e *Explanation, g *gangrequest.Gang, group *schedulingv1alpha1.PodGroup) {
 	a, err := c.askOf(g, group)
 	if err != nil || len(a.shapes) == 0 {

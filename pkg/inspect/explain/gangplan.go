@@ -66,8 +66,7 @@ func (a *ask) alike() bool {
 	})
 }
 
-// completed is the gang as if the members that are missing were there, had the ranks that are free, and asked for
-// the same as the others.
+// completed returns the gang with its missing members added: like the others, on the ranks that are free.
 func (a *ask) completed() *ask {
 	out, gang := *a, *a.gang
 	m := &gang.Members
